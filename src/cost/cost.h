@@ -100,6 +100,11 @@ enum {
 extern const double nnc_element_ns[]; /* by NNC_N_* */
 
 enum {
+#define TILES(name, value, what) NNC_W_##name = value,
+#include "cost/prices.def"
+};
+
+enum {
 #define SM(name, value, what) NNC_SM_##name = value,
 #include "cost/prices.def"
 };

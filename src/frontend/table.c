@@ -53,7 +53,7 @@ static const fe_row *find_own(const char *name)
 static bool is_inner(nnc_op op)
 {
     static const nnc_op inner[] = {OP_relayout, OP_fused, OP_argmaxpool, OP_maxpool_grad,
-        OP_conv_wgrad, OP_winograd, OP_linear_scan, OP_recurrent_grad};
+        OP_conv_wgrad, OP_winograd, OP_winograd_wgrad, OP_linear_scan, OP_recurrent_grad};
     for (size_t i = 0; i < NNC_COUNT(inner); i++)
         if (inner[i] == op)
             return true;

@@ -32,10 +32,10 @@ static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
         return nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
     if (n->op == OP_conv_wgrad) /* each element of dy meets the weights of its channel */
         return nnc_mul_sat(nnc_type_numel(w), results / w->dim[1]);
-    if (n->op == OP_winograd) { /* each tile meets all weights */
-        const nnc_type *y = nnc_typeof(g, n->out);
-        const int64_t tile = w->dim[0] == 36 ? 4 : 2;
-        return nnc_mul_sat(nnc_type_numel(w),
+    if (nnc_op_is_winograd((nnc_op)n->op)) { /* each tile meets all weights */
+        const nnc_type *y = n->op == OP_winograd ? nnc_typeof(g, n->out) : w;
+        const int64_t points = nnc_winograd_points(g, n), tile = points == 36 ? 4 : 2;
+        return nnc_mul_sat(nnc_mul_sat(points * x->dim[1], y->dim[1]),
             y->dim[0] * nnc_ceildiv(y->dim[2], tile) * nnc_ceildiv(y->dim[3], tile));
     }
     /* linear, conv: each result meets the weights of its channel; conv_transpose: each element of the input */

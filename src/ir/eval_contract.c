@@ -104,9 +104,10 @@ static nnc_status run_wgrad(const ev *e, const nnc_node *n, const ev_arg *in, ev
 
 nnc_status ev_contract(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    return (n->op == OP_matmul       ? run_matmul
-            : n->op == OP_linear     ? run_linear
-            : n->op == OP_conv_wgrad ? run_wgrad
-            : n->op == OP_winograd   ? ev_winograd
-                                     : run_conv)(e, n, in, out);
+    return (n->op == OP_matmul           ? run_matmul
+            : n->op == OP_linear         ? run_linear
+            : n->op == OP_conv_wgrad     ? run_wgrad
+            : n->op == OP_winograd       ? ev_winograd
+            : n->op == OP_winograd_wgrad ? ev_winograd_wgrad
+                                         : run_conv)(e, n, in, out);
 }

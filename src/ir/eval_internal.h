@@ -36,7 +36,8 @@ typedef struct ev_arg {
 } ev_arg;
 
 typedef nnc_status ev_run(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out);
-ev_run ev_ewise, ev_reduce, ev_move, ev_pool, ev_contract, ev_comp, ev_loop, ev_collective, ev_argmaxpool, ev_maxpool_grad, ev_winograd;
+ev_run ev_ewise, ev_reduce, ev_move, ev_pool, ev_contract, ev_comp, ev_loop, ev_collective, ev_argmaxpool, ev_maxpool_grad, ev_winograd,
+    ev_winograd_wgrad;
 
 /* gather_elements, gather_nd (eval_loop.c) */
 void ev_gather_computed(const nnc_node *n, const ev_arg *in, const ev_arg *out);

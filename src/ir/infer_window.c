@@ -286,6 +286,36 @@ nnc_status nnc_infer_winograd(infer *c)
     return convolved(c, &w, u->dim[1] * u->dim[3]);
 }
 
+nnc_status nnc_infer_winograd_wgrad(infer *c)
+{
+    const nnc_type *x = arg(c, 0), *dy = arg(c, 1);
+    window w = {.s = 2, .kernel = {NNC_WINOGRAD_TAPS, NNC_WINOGRAD_TAPS}};
+    const int64_t tile = nnc_attr_int(c->n, AT_tile, 0);
+    int64_t images, rows;
+    NNC_TRY(nnc_infer_same_dtype(c));
+    if (x->dtype != DT_f32 || x->rank != 4 || dy->rank != 4 || dy->dim[0] != x->dim[0] ||
+        (tile != 2 && tile != 4))
+        return fail(c,
+            "x is %s and dy %s, in tiles of %" PRId64
+            "; they must be f32[N,C,h,w] and f32[N,K,r,s], and tiles 4 or 2",
+            nnc_infer_show(c, x), nnc_infer_show(c, dy), tile);
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_fit(c, &w, x, false));
+    for (int i = 0; i < w.s; i++) {
+        int64_t most = 0;
+        if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &most) || dy->dim[2 + i] != most)
+            return fail(c,
+                "dy has extent %" PRId64 " along spatial dimension %d; the convolution has %" PRId64
+                " results there",
+                dy->dim[2 + i], i, most);
+    }
+    const int64_t all_rows = nnc_ceildiv(dy->dim[2], tile);
+    nnc_winograd_block(c->n, x->dim[0], all_rows, &images, &rows);
+    const int64_t dim[] = {x->dim[0] / images * nnc_ceildiv(all_rows, rows), NNC_WINOGRAD_TAPS,
+        NNC_WINOGRAD_TAPS, dy->dim[1], x->dim[1]};
+    return nnc_infer_set(c, DT_f32, NNC_COUNT(dim), dim);
+}
+
 /* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with
  * output_padding. */
 static bool wgrad_extent(const window *w, int i, int64_t in, int64_t *least, int64_t *most)

@@ -25,7 +25,7 @@ typedef enum nnc_class {
     CL_reduce,   /* reductions over axes */
     CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
     CL_window,   /* pooling */
-    CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad, winograd */
+    CL_contract, /* matmul, linear, conv, conv_transpose, conv_wgrad, winograd, winograd_wgrad */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
     CL_collective, /* over several devices: an operand and a result on each */
@@ -352,6 +352,13 @@ typedef struct nnc_winograd {
 } nnc_winograd;
 /* Fills *w for so many points, side x side; false: none has this number. */
 bool nnc_winograd_of(int64_t points, nnc_winograd *w);
+static inline bool nnc_op_is_winograd(nnc_op op) { return op == OP_winograd || op == OP_winograd_wgrad; }
+/* Number of points of node n, winograd or winograd_wgrad. */
+int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n);
+/* Images and rows of tiles of the node's block, where there are so many. */
+void nnc_winograd_block(const nnc_node *n, int64_t all_images, int64_t all_rows, int64_t *images, int64_t *rows);
+/* Does pooling n have windows of 2x2 elements of an image that lie side by side? */
+bool nnc_halves(const nnc_graph *g, const nnc_node *n);
 /* Whether each output channel of a convolution reads only one input channel (groups = input channels). */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 /* Index of the operand of n that holds indices into its first operand; 0: none. */

@@ -53,6 +53,36 @@ bool nnc_winograd_of(int64_t points, nnc_winograd *w)
     return true;
 }
 
+bool nnc_halves(const nnc_graph *g, const nnc_node *n)
+{
+    const int64_t *v;
+    bool ok = nnc_typeof(g, n->in[0])->rank == 4 && !nnc_attr_int(n, AT_ceil_mode, 0) &&
+              nnc_attr_ints(n, AT_kernel, &v) == 2 && v[0] == 2 && v[1] == 2 &&
+              nnc_attr_ints(n, AT_strides, &v) == 2 && v[0] == 2 && v[1] == 2;
+    for (int i = nnc_attr_ints(n, AT_pads, &v); i-- > 0;)
+        ok = ok && v[i] == 0;
+    for (int i = nnc_attr_ints(n, AT_dilations, &v); i-- > 0;)
+        ok = ok && v[i] == 1;
+    return ok;
+}
+
+int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n)
+{
+    const int64_t side = nnc_attr_int(n, AT_tile, 0) + NNC_WINOGRAD_TAPS - 1;
+    return n->op == OP_winograd ? nnc_typeof(g, n->in[1])->dim[0] : side * side;
+}
+
+void nnc_winograd_block(
+    const nnc_node *n, int64_t all_images, int64_t all_rows, int64_t *images, int64_t *rows)
+{
+    const int64_t *block;
+    *images = *rows = 1;
+    if (nnc_attr_ints(n, AT_block, &block) == 2) {
+        *images = all_images % nnc_max64(block[0], 1) ? 1 : nnc_max64(block[0], 1);
+        *rows = nnc_min64(nnc_max64(block[1], 1), all_rows);
+    }
+}
+
 /* ---- reference evaluation -------------------------------------------------------------------------------------------- */
 
 typedef struct tiles {
@@ -146,4 +176,63 @@ nnc_status ev_winograd(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
     s.rows = nnc_ceildiv(y->dim[2], s.w.tile);
     s.columns = nnc_ceildiv(y->dim[3], s.w.tile);
     return ev_for(e, y->dim[0] * s.rows * s.columns, 1, nnc_type_numel(u), run_tiles, &s);
+}
+
+/* What a work item of winograd_wgrad computes: the direct sums of one channel in one block of dy's rows. */
+typedef struct gradient {
+    const ev_arg *in;
+    ev_arg *out;
+    int64_t pad[2], images, rows; /* of a block: images, rows of dy */
+    int64_t row_blocks;
+} gradient;
+
+/* sum over the rows from `y0` of image n: x[n, c, y + i - pad, x + j - pad] dy[n, k, y, x]. */
+static double tap(const gradient *s, int64_t n, int64_t y0, int64_t c, int64_t k, int i, int j)
+{
+    const nnc_type *x = s->in[0].type, *dy = s->in[1].type;
+    const double *from = s->in[0].f + (n * x->dim[1] + c) * x->dim[2] * x->dim[3],
+                 *g = s->in[1].f + (n * dy->dim[1] + k) * dy->dim[2] * dy->dim[3];
+    double sum = 0;
+    for (int64_t y = y0; y < y0 + s->rows && y < dy->dim[2]; y++)
+        for (int64_t column = 0; column < dy->dim[3]; column++) {
+            const int64_t py = y + i - s->pad[0], px = column + j - s->pad[1];
+            if (py >= 0 && py < x->dim[2] && px >= 0 && px < x->dim[3])
+                sum += from[py * x->dim[3] + px] * g[y * dy->dim[3] + column];
+        }
+    return sum;
+}
+
+static nnc_status run_gradient(void *ctx, int64_t begin, int64_t end)
+{
+    const gradient *s = ctx;
+    const int64_t channels = s->in[0].type->dim[1], outputs = s->in[1].type->dim[1];
+    for (int64_t at = begin; at < end; at++) {
+        const int64_t block = at / channels, c = at % channels,
+                      n0 = block / s->row_blocks * s->images, y0 = block % s->row_blocks * s->rows;
+        for (int t = 0; t < NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS; t++)
+            for (int64_t k = 0; k < outputs; k++) {
+                double sum = 0;
+                for (int64_t n = n0; n < n0 + s->images; n++)
+                    sum += tap(s, n, y0, c, k, t / NNC_WINOGRAD_TAPS, t % NNC_WINOGRAD_TAPS);
+                s->out->f[((block * NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS + t) * outputs + k) *
+                              channels +
+                          c] = sum;
+            }
+    }
+    return NNC_OK;
+}
+
+nnc_status ev_winograd_wgrad(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    const nnc_type *dy = in[1].type;
+    const int64_t *pads, tile = nnc_attr_int(n, AT_tile, 4), rows = nnc_ceildiv(dy->dim[2], tile);
+    gradient s = {.in = in, .out = out};
+    if (nnc_attr_ints(n, AT_pads, &pads))
+        memcpy(s.pad, pads, sizeof s.pad);
+    nnc_winograd_block(n, dy->dim[0], rows, &s.images, &s.rows);
+    s.row_blocks = nnc_ceildiv(rows, s.rows);
+    s.rows *= tile;
+    return ev_for(e, out->type->dim[0] * in[0].type->dim[1], 1,
+        NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS * nnc_type_numel(dy) / out->type->dim[0],
+        run_gradient, &s);
 }

@@ -24,10 +24,10 @@ int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
 {
-    if (nnc_attr_int(n, AT_as_kernel, 0) || n->op == OP_winograd) {
+    if (nnc_attr_int(n, AT_as_kernel, 0) || nnc_op_is_winograd((nnc_op)n->op)) {
         if (why)
-            *why = n->op == OP_winograd ? "no library takes transformed weights"
-                                        : "the ops that read it are in its kernel";
+            *why = nnc_attr_int(n, AT_as_kernel, 0) ? "the ops that read it are in its kernel"
+                                                    : "no library takes transformed weights";
         return true;
     }
     if (!(nnc_is_depthwise(g, n) || is_depthwise_gradient(g, n)) ||
@@ -41,7 +41,7 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
 {
     if (n->op != OP_fused)
         return nnc_op_class(n->op) == CL_contract && !nnc_attr_int(n, AT_as_kernel, 0) &&
-               n->op != OP_winograd && !(t && nnc_is_kernel_conv(t, g, n, NULL));
+               !nnc_op_is_winograd((nnc_op)n->op) && !(t && nnc_is_kernel_conv(t, g, n, NULL));
     int calls = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
         calls += nnc_has_call(t, n->body, &n->body->node[i]);

@@ -1,12 +1,19 @@
-/* kernel/winograd.c -- the kernel of Winograd's convolution (ir/winograd.c) with its epilogue. An outer axis runs over blocks of tiles,
- * whose points are tmp buffers; parts.c takes the three stages apart.
+/* kernel/winograd.c -- the kernels of Winograd's convolution (ir/winograd.c) with its epilogue, and of the gradient of its weights. Outer
+ * axes run over blocks of tiles, whose points are tmp buffers; parts.c takes the stages apart.
  *
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for points p, tiles t, outputs o:               m[p, t, o] = sum c: v[p, t, c] u[p, c, o]
  *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o])
  *
- * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a tile. */
+ * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a tile. A tile has all windows of a
+ * max pooling of 2x2 results, whose largest are stored instead.
+ *
+ *     for blocks of tiles
+ *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
+ *       for tiles t of the block, outputs o:            m[p, t, o] = points of dy's tile, by the transposed transform of results
+ *       for points p, outputs o, channels c:            g[p, o, c] = sum t: m[p, t, o] v[p, t, c]
+ *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c] */
 #include "kernel/trace.h"
 
 #include <assert.h>
@@ -32,22 +39,36 @@ typedef struct position {
     nnc_affine dim[DIMS];
 } position;
 
+/* A tmp buffer of points: those of a tile, or of a channel's weights, lie in rows of as many planes. */
+typedef struct points {
+    int buf;
+    int64_t plane, row; /* elements from one to the next */
+} points;
+
 typedef struct winograd {
     const nx_set *s;
     const nnc_node *n; /* the convolution */
+    const nnc_node *pool; /* a pooling of 2x2 results after its epilogue, or NULL */
     nnc_winograd w;
     nnc_kernel *k;
     int cap;
     int64_t images, rows; /* of a block: images, rows of tiles */
     int64_t columns, all_rows; /* of tiles in an image */
     int64_t pad[2];
-    int v, m, u, y; /* buffers */
-    int64_t plane[2]; /* elements of a point in v, m */
+    int u, y; /* buffers */
+    points v, m, g;
     int stage; /* first instruction of the current one */
     nnc_ref value[NNC_KERNEL_ARGUMENTS]; /* by buffer */
     const char **why;
     nnc_arena *scratch, *a;
 } winograd;
+
+/* Where the kernel's results are those of a max pooling of 2x2 results, the pooling; or NULL. */
+static const nnc_node *pool_of(const nx_set *s)
+{
+    const nnc_node *last = &s->g->node[s->node[s->n - 1]];
+    return last->op == OP_maxpool && nnc_halves(s->g, last) ? last : NULL;
+}
 
 static bool fails(const winograd *w, const char *why)
 {
@@ -58,7 +79,7 @@ static bool fails(const winograd *w, const char *why)
 const nnc_node *nx_winograd_of(const nx_set *s)
 {
     for (int i = 0; i < s->n; i++)
-        if (s->g->node[s->node[i]].op == OP_winograd)
+        if (nnc_op_is_winograd((nnc_op)s->g->node[s->node[i]].op))
             return &s->g->node[s->node[i]];
     return NULL;
 }
@@ -130,18 +151,17 @@ static int32_t combine(winograd *w, const double *c, const int32_t *x, int n, in
     return sum;
 }
 
-/* y = m x m^T: x is side x side, m has `rows` rows. */
-static void transform(
-    winograd *w, const double (*m)[NNC_WINOGRAD_SIDE], int rows, const int32_t *x, int32_t *y)
+/* y = m x m^T: x is n x n, m has `rows` rows. */
+static void transform(winograd *w, const double (*m)[NNC_WINOGRAD_SIDE], int rows, int n,
+    const int32_t *x, int32_t *y)
 {
     int32_t t[POINTS] = {0};
-    const int side = w->w.side;
-    for (int j = 0; j < side; j++)
+    for (int j = 0; j < n; j++)
         for (int i = 0; i < rows; i++)
-            t[i * side + j] = combine(w, m[i], x + j, side, side);
+            t[i * n + j] = combine(w, m[i], x + j, n, n);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < rows; j++)
-            y[i * rows + j] = combine(w, m[j], t + i * side, side, 1);
+            y[i * rows + j] = combine(w, m[j], t + i * n, n, 1);
 }
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
@@ -251,16 +271,23 @@ static bool trace_epilogue(winograd *w, element *e)
     nx t = {0};
     uint32_t *node = ARENA_NEW(w->scratch, uint32_t, s->n + 1);
     set.operand = ARENA_NEW(w->scratch, nnc_ref, s->n_operand + 1);
-    const nnc_ref out = s->owner ? s->owner->out : s->out[0];
+    nnc_ref out = s->owner ? s->owner->out : s->out[0];
+    const nnc_type *result = nnc_typeof(set.outer ? set.outer : set.g, out);
     if (!node || !set.operand)
         return fails(w, NULL);
+    if (w->pool) {
+        set.out = &w->pool->in[0];
+        set.inner = true;
+        out = *set.out | (s->owner ? NX_INNER : 0);
+        result = nnc_typeof(s->g, *set.out);
+    }
     if (s->operand)
         memcpy(set.operand, s->operand, sizeof *set.operand * (size_t)s->n_operand);
     set.node = node;
     set.n = 0;
     set.spare = -1;
     for (int i = 0; i < s->n; i++) {
-        if (&s->g->node[s->node[i]] != w->n)
+        if (&s->g->node[s->node[i]] != w->n && &s->g->node[s->node[i]] != w->pool)
             node[set.n++] = s->node[i];
         if (nnc_op_class((nnc_op)s->g->node[s->node[i]].op) == CL_contract &&
             &s->g->node[s->node[i]] != w->n)
@@ -283,7 +310,7 @@ static bool trace_epilogue(winograd *w, element *e)
     }
     if (e->k->n_buf != t.n_buf_value + 1)
         return fails(w, "ops after it are more than elementwise");
-    return find_dims(w, e, nnc_typeof(set.outer ? set.outer : set.g, out)) && reads_in_place(w, e);
+    return find_dims(w, e, result) && reads_in_place(w, e);
 }
 
 /* The form of an element's kernel at a position; *dims: the dimensions that it depends on. */
@@ -411,39 +438,54 @@ static void add_tiles(winograd *w, int64_t channels, position *at, nnc_affine *t
     tile->k[column] = 1;
 }
 
-/* Place of point p of tile `tile` in v or m, with `channel` running along the tile's channels, of which there are n. */
-static nnc_affine point_at(int64_t plane, int p, const nnc_affine *tile, int channel, int64_t n)
+/* Place of point p of tile `tile`, with `channel` running along the tile's channels. */
+static nnc_affine point_at(const points *of, int p, const nnc_affine *tile, int channel)
 {
-    nnc_affine e = {.c = p * plane};
-    nnc_affine_add(&e, tile, n);
+    nnc_affine e = {.c = p * of->plane};
+    nnc_affine_add(&e, tile, of->row);
     e.k[channel] += 1;
     return e;
 }
 
-static bool add_source(winograd *w, const element *x)
+/* The points of tiles of x, of type t: m d m^T of its n x n elements d that begin `pad` before the tile. */
+static bool add_points(winograd *w, const element *x, const nnc_type *t,
+    const double (*m)[NNC_WINOGRAD_SIDE], int n, const int64_t *pad, const points *to)
 {
-    const nnc_type *t = nnc_typeof(w->s->g, w->n->in[0]);
     const int side = w->w.side;
     int32_t d[POINTS] = {0}, v[POINTS];
     position first, at;
     nnc_affine tile;
     begin_stage(w);
     add_tiles(w, t->dim[1], &first, &tile);
-    for (int i = 0; i < side * side; i++) {
+    for (int i = 0; i < n * n; i++) {
         at = first;
-        at.dim[2].c = i / side - w->pad[0];
-        at.dim[3].c = i % side - w->pad[1];
+        at.dim[2].c = i / n - pad[0];
+        at.dim[3].c = i % n - pad[1];
         if ((d[i] = copy(w, x, &at, t->dim + 2, -1, false)) < 0)
             return false;
     }
-    transform(w, w->w.source, side, d, v);
+    transform(w, m, side, n, d, v);
     for (int p = 0; p < side * side; p++) {
-        const nnc_affine to = point_at(w->plane[0], p, &tile, w->k->n_axis - 1, t->dim[1]);
-        store(w, w->v, &to, v[p]);
+        const nnc_affine at_point = point_at(to, p, &tile, w->k->n_axis - 1);
+        store(w, to->buf, &at_point, v[p]);
     }
     end_stage(w, false);
     end_stage(w, true);
     return true;
+}
+
+/* Ends the stage: sum of x y over its reduce axis, stored at `at`. */
+static void end_product(winograd *w, int xbuf, const nnc_affine *x, int ybuf, const nnc_affine *y,
+    const points *to, const nnc_affine *at)
+{
+    const int32_t zero = number(w, 0),
+                  product = scalar(w, SC_fma, load(w, xbuf, x), load(w, ybuf, y), zero);
+    const int32_t sum = put(
+        w, &(nnc_kins){
+               .op = KO_reduce, .dtype = DT_f32, .sop = KR_sum, .arg = {product, -1, -1}, .lo = 1});
+    end_stage(w, false);
+    store(w, to->buf, at, sum);
+    end_stage(w, true);
 }
 
 static void add_product(winograd *w)
@@ -456,25 +498,50 @@ static void add_product(winograd *w)
               t = add_axis(k, KA_map, w->images * w->rows * w->columns),
               panel = u->dim[1] > 1 ? add_axis(k, KA_map, u->dim[1]) : -1,
               o = add_axis(k, KA_map, u->dim[3]), c = add_axis(k, KA_reduce, u->dim[2]);
-    x.k[p] = w->plane[0];
-    x.k[t] = u->dim[2];
+    x.k[p] = w->v.plane;
+    x.k[t] = w->v.row;
     x.k[c] = y.k[o] = m.k[o] = 1;
     y.k[p] = u->dim[1] * u->dim[2] * u->dim[3];
     y.k[c] = u->dim[3];
-    m.k[p] = w->plane[1];
-    m.k[t] = u->dim[1] * u->dim[3];
+    m.k[p] = w->m.plane;
+    m.k[t] = w->m.row;
     if (panel >= 0) {
         y.k[panel] = u->dim[2] * u->dim[3];
         m.k[panel] = u->dim[3];
     }
-    const int32_t zero = number(w, 0),
-                  product = scalar(w, SC_fma, load(w, w->v, &x), load(w, w->u, &y), zero);
-    const int32_t sum = put(
-        w, &(nnc_kins){
-               .op = KO_reduce, .dtype = DT_f32, .sop = KR_sum, .arg = {product, -1, -1}, .lo = 1});
-    end_stage(w, false);
-    store(w, w->m, &m, sum);
-    end_stage(w, true);
+    end_product(w, w->v.buf, &x, w->u, &y, &w->m, &m);
+}
+
+/* Stores the largest of each 2x2 results y of the tile at `first`. */
+static bool add_pooled(
+    winograd *w, const element *e, const int32_t *y, const position *first, const nnc_type *t)
+{
+    const nnc_type *pooled = nnc_typeof(w->s->g, w->pool->out);
+    const int tile = w->w.tile, half = tile / 2;
+    element store = {.given = 0};
+    if (!plain(w, &store, pooled))
+        return false;
+    for (int i = 0; i < half * half; i++) {
+        position at = *first;
+        int32_t most = -1;
+        for (int j = 0; j < 4; j++) {
+            at.dim[2].c = i / half * 2 + j / 2;
+            at.dim[3].c = i % half * 2 + j % 2;
+            const int32_t x =
+                copy(w, e, &at, t->dim + 2, y[at.dim[2].c * tile + at.dim[3].c], false);
+            if (x < 0)
+                return false;
+            most = j ? scalar(w, SC_max, most, x, -1) : x;
+        }
+        for (int d = 2; d < DIMS; d++) { /* tiles begin at even rows and columns */
+            at.dim[d].c /= 2;
+            for (int a = 0; a < w->k->n_axis; a++)
+                at.dim[d].k[a] /= 2;
+        }
+        if (copy(w, &store, &at, pooled->dim + 2, most, true) < 0)
+            return false;
+    }
+    return true;
 }
 
 static bool add_results(winograd *w, const element *e)
@@ -487,11 +554,13 @@ static bool add_results(winograd *w, const element *e)
     begin_stage(w);
     add_tiles(w, t->dim[1], &first, &number_of);
     for (int p = 0; p < side * side; p++) {
-        const nnc_affine from = point_at(w->plane[1], p, &number_of, w->k->n_axis - 1, t->dim[1]);
-        m[p] = load(w, w->m, &from);
+        const nnc_affine from = point_at(&w->m, p, &number_of, w->k->n_axis - 1);
+        m[p] = load(w, w->m.buf, &from);
     }
-    transform(w, w->w.result, tile, m, y);
-    for (int i = 0; i < tile * tile; i++) {
+    transform(w, w->w.result, tile, side, m, y);
+    if (w->pool && !add_pooled(w, e, y, &first, t))
+        return false;
+    for (int i = 0; i < tile * tile && !w->pool; i++) {
         at = first;
         at.dim[2].c = i / tile;
         at.dim[3].c = i % tile;
@@ -503,89 +572,177 @@ static bool add_results(winograd *w, const element *e)
     return true;
 }
 
-/* ---- the kernel ------------------------------------------------------------------------------------------------------ */
+/* ---- the gradient of weights ----------------------------------------------------------------------------------------- */
 
-static void add_tmp(winograd *w, int *buf, int64_t channels, int64_t *plane)
+static void add_gradient_product(winograd *w, int64_t channels, int64_t outputs)
 {
     nnc_kernel *k = w->k;
-    const int64_t row = w->images * w->rows * w->columns * channels;
-    *plane = nnc_align_up(row, LINE) + LINE;
-    *buf = k->n_buf;
-    k->buf[k->n_buf++] =
-        (nnc_kbuf){.role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * *plane};
+    nnc_affine x = {0}, y = {0}, g = {0};
+    begin_stage(w);
+    const int p = add_axis(k, KA_map, w->w.side * w->w.side), o = add_axis(k, KA_map, outputs),
+              c = add_axis(k, KA_map, channels),
+              t = add_axis(k, KA_reduce, w->images * w->rows * w->columns);
+    x.k[p] = w->m.plane;
+    x.k[t] = w->m.row;
+    y.k[p] = w->v.plane;
+    y.k[t] = w->v.row;
+    g.k[p] = w->g.plane;
+    g.k[o] = w->g.row;
+    x.k[o] = y.k[c] = g.k[c] = 1;
+    end_product(w, w->m.buf, &x, w->v.buf, &y, &w->g, &g);
 }
 
-/* Sizes of the tiles and blocks. */
-static void lay_out(winograd *w)
+static void add_gradient(winograd *w, int64_t channels, int64_t outputs)
 {
-    const nnc_type *y = nnc_typeof(w->s->g, w->n->out), *u = nnc_typeof(w->s->g, w->n->in[1]);
-    const int64_t *pads, *block;
-    (void)nnc_winograd_of(u->dim[0], &w->w);
+    nnc_kernel *k = w->k;
+    double turned[NNC_WINOGRAD_TAPS][NNC_WINOGRAD_SIDE] = {{0}};
+    int32_t m[POINTS] = {0}, y[NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS] = {0};
+    const int64_t matrix = channels * outputs, all = NNC_COUNT(y) * matrix;
+    nnc_affine row = {0};
+    begin_stage(w);
+    const int o = add_axis(k, KA_map, outputs), c = add_axis(k, KA_map, channels);
+    row.k[o] = 1;
+    for (int p = 0; p < w->w.side * w->w.side; p++) {
+        const nnc_affine from = point_at(&w->g, p, &row, c);
+        m[p] = load(w, w->g.buf, &from);
+    }
+    for (int i = 0; i < NNC_WINOGRAD_TAPS; i++)
+        for (int p = 0; p < w->w.side; p++)
+            turned[i][p] = w->w.weight[p][i];
+    transform(w, turned, NNC_WINOGRAD_TAPS, w->w.side, m, y);
+    for (int i = 0; i < (int)NNC_COUNT(y); i++) {
+        nnc_affine to = {.c = i * matrix};
+        to.k[0] = all * k->axis[1].extent;
+        to.k[1] = all;
+        to.k[o] = channels;
+        to.k[c] = 1;
+        store(w, w->y, &to, y[i]);
+    }
+    end_stage(w, false);
+    end_stage(w, true);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------------ */
+
+static void add_tmp(winograd *w, points *p, int64_t rows, int64_t row)
+{
+    nnc_kernel *k = w->k;
+    *p = (points){k->n_buf, nnc_align_up(rows * row, LINE) + LINE, row};
+    k->buf[k->n_buf++] =
+        (nnc_kbuf){.role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * p->plane};
+}
+
+/* Elements from tile to tile where these are summed: rows at multiples of few of a cache's sets would compete for them. */
+static int64_t apart(int64_t channels)
+{
+    enum { SETS = 128 };
+    return channels % SETS ? channels : channels + LINE;
+}
+
+/* Sizes of the tiles and blocks; y: the convolution's result, or its gradient. */
+static void lay_out(winograd *w, const nnc_type *y)
+{
+    const int64_t *pads;
+    (void)nnc_winograd_of(nnc_winograd_points(w->s->g, w->n), &w->w);
     if (nnc_attr_ints(w->n, AT_pads, &pads))
         memcpy(w->pad, pads, sizeof w->pad);
     w->columns = nnc_ceildiv(y->dim[3], w->w.tile);
     w->all_rows = nnc_ceildiv(y->dim[2], w->w.tile);
-    w->images = w->rows = 1;
-    if (nnc_attr_ints(w->n, AT_block, &block) == 2) {
-        w->images = y->dim[0] % nnc_max64(block[0], 1) ? 1 : nnc_max64(block[0], 1);
-        w->rows = nnc_min64(nnc_max64(block[1], 1), w->all_rows);
-    }
+    nnc_winograd_block(w->n, y->dim[0], w->all_rows, &w->images, &w->rows);
 }
 
-static bool open_kernel(winograd *w, const element *e)
+static bool open_kernel(winograd *w, const nnc_type *x, const nnc_type *y, int epilogue)
 {
     enum { TRANSFORMS = 2048 };
     nnc_kernel *k = w->k;
-    const nnc_type *y = nnc_typeof(w->s->g, w->n->out);
     const nnc_graph *g = w->s->outer ? w->s->outer : w->s->g;
     const nnc_ref out = w->s->owner ? w->s->owner->out : w->s->out[0];
     const nnc_type *t = nnc_typeof(g, out);
+    const bool gradient = w->n->op == OP_winograd_wgrad;
+    const int64_t tiles = w->images * w->rows * w->columns;
     w->y = k->n_buf;
     k->buf[k->n_buf++] =
         (nnc_kbuf){.role = KB_out, .dtype = (nnc_dtype)t->dtype, .numel = nnc_type_span(t)};
-    add_tmp(w, &w->v, nnc_typeof(w->s->g, w->n->in[0])->dim[1], &w->plane[0]);
-    add_tmp(w, &w->m, y->dim[1], &w->plane[1]);
-    w->cap = TRANSFORMS + POINTS * 4 + w->w.tile * w->w.tile * (2 * e->k->n_ins + 2);
+    add_tmp(w, &w->v, tiles, gradient ? apart(x->dim[1]) : x->dim[1]);
+    add_tmp(w, &w->m, tiles, gradient ? apart(y->dim[1]) : y->dim[1]);
+    if (gradient)
+        add_tmp(w, &w->g, y->dim[1], x->dim[1]);
+    w->cap = TRANSFORMS + POINTS * 4 + w->w.tile * w->w.tile * (2 * epilogue + 2);
     k->ins = ARENA_NEW(w->a, nnc_kins, w->cap);
-    k->stage = ARENA_NEW(w->a, nnc_kstage, 3);
+    k->stage = ARENA_NEW(w->a, nnc_kstage, 4);
     (void)add_axis(k, KA_outer, y->dim[0] / w->images);
     (void)add_axis(k, KA_outer, nnc_ceildiv(w->all_rows, w->rows));
     k->n_outer = k->n_axis;
     return (k->ins && k->stage) || fails(w, NULL);
 }
 
+/* The convolution of `from` with its epilogue. */
+static bool build_forward(winograd *w, element *x, nnc_ref from)
+{
+    element e = {.given = 0};
+    const nx_set *s = w->s;
+    const nnc_graph *g = s->outer ? s->outer : s->g;
+    const nnc_type *in = nnc_typeof(s->g, w->n->in[0]), *y = nnc_typeof(s->g, w->n->out);
+    if (!plain(w, x, nnc_typeof(g, from)) ||
+        !(s->n == 1 + (w->pool != NULL)
+                ? plain(w, &e, w->pool ? y : nnc_typeof(g, s->owner ? s->owner->out : s->out[0]))
+                : trace_epilogue(w, &e)))
+        return false;
+    if (!open_kernel(w, in, y, e.k->n_ins) ||
+        !add_points(w, x, in, w->w.source, w->w.side, w->pad, &w->v))
+        return false;
+    add_product(w);
+    return add_results(w, &e);
+}
+
+/* The gradient of the weights, from `from` and dy, whose elements are `d`. */
+static bool build_gradient(winograd *w, element *x, nnc_ref from, nnc_ref dy)
+{
+    static const int64_t none[2];
+    element d = {.given = -1, .to_buf = {w->u}};
+    const nnc_graph *g = w->s->outer ? w->s->outer : w->s->g;
+    const nnc_type *in = nnc_typeof(g, from), *y = nnc_typeof(g, dy);
+    double turned[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_SIDE] = {{0}};
+    for (int p = 0; p < w->w.side; p++)
+        for (int i = 0; i < w->w.tile; i++)
+            turned[p][i] = w->w.result[i][p];
+    if (w->s->n > 1)
+        return fails(w, "a gradient of weights has no epilogue");
+    if (!plain(w, x, in) || !plain(w, &d, y) || !open_kernel(w, in, y, 0) ||
+        !add_points(w, x, in, w->w.source, w->w.side, w->pad, &w->v) ||
+        !add_points(w, &d, y, turned, w->w.tile, none, &w->m))
+        return false;
+    add_gradient_product(w, in->dim[1], y->dim[1]);
+    add_gradient(w, in->dim[1], y->dim[1]);
+    return true;
+}
+
 nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why)
 {
-    winograd w = {.s = s, .n = nx_winograd_of(s), .why = why, .scratch = scratch, .a = a};
-    element x = {.given = -1}, e = {.given = 0};
-    const nnc_graph *g = s->outer ? s->outer : s->g;
+    winograd w = {
+        .s = s, .n = nx_winograd_of(s), .pool = pool_of(s), .why = why, .scratch = scratch, .a = a};
+    element x = {.given = -1};
     assert(w.n);
-    const nnc_ref from = outside(&w, w.n->in[0]), weights = outside(&w, w.n->in[1]);
+    const bool gradient = w.n->op == OP_winograd_wgrad;
+    const nnc_ref from = outside(&w, w.n->in[0]), other = outside(&w, w.n->in[1]);
     *why = NULL;
     w.k = ARENA_NEW(a, nnc_kernel, 1);
-    if (!w.k || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + 3)))
+    if (!w.k || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + 4)))
         return NULL;
-    if (from == NNC_NONE || weights == NNC_NONE || s->n_out != 1) {
+    if (from == NNC_NONE || other == NNC_NONE || s->n_out != 1) {
         (void)fails(&w, "its operands are computed in its kernel");
         return NULL;
     }
     for (int i = 0; i < s->n_operand; i++)
         (void)buffer_of(&w, s->operand[i]);
     x.to_buf[0] = buffer_of(&w, from);
-    w.u = buffer_of(&w, weights);
+    w.u = buffer_of(&w, other);
     if (x.to_buf[0] < 0 || w.u < 0) {
         (void)fails(&w, "one kernel would have more than 64 operands and results");
         return NULL;
     }
-    lay_out(&w);
-    if (!plain(&w, &x, nnc_typeof(g, from)) ||
-        !(s->n == 1 ? plain(&w, &e, nnc_typeof(g, s->owner ? s->owner->out : s->out[0]))
-                    : trace_epilogue(&w, &e)))
-        return NULL;
-    if (!open_kernel(&w, &e) || !add_source(&w, &x))
-        return NULL;
-    add_product(&w);
-    if (!add_results(&w, &e) || *why)
+    lay_out(&w, nnc_typeof(s->g, gradient ? w.n->in[1] : w.n->out));
+    if (!(gradient ? build_gradient(&w, &x, from, other) : build_forward(&w, &x, from)) || *why)
         return NULL;
     w.k->scratch_bytes = nnc_kernel_scratch(w.k);
     return w.k;

@@ -3,7 +3,9 @@
  *
  *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = transpose(reshape(matmul(reshape(w), t))): [points, K/k, C, k]
  *
- * A transposed convolution, the gradient of a source, is one by the turned window.
+ * A transposed convolution, the gradient of a source, is one by the turned window. A gradient of weights is the sum of those of blocks:
+ *
+ *     conv_wgrad(x, dy)  ->  fused(winograd_wgrad(x, dy)) { transpose(reduce_sum) }
  *
  * Blocks of tiles are the kernel's work items: their points stay in a core's cache, and the transformed weights are read once for each.
  * Not with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: no convolution is left of an application. */
@@ -12,7 +14,7 @@
 
 #include <math.h>
 
-/* One way to compute a convolution. */
+/* One way to compute a convolution, or the gradient of its weights. */
 typedef struct way {
     int points; /* 36 or 16 */
     int64_t images, rows; /* of a block of tiles */
@@ -22,12 +24,19 @@ typedef struct way {
 /* Sizes of convolution c, whose operands are values of g. */
 typedef struct sizes {
     int64_t images, channels, outputs, height, width; /* of the results */
+    bool gradient; /* of the weights */
 } sizes;
+
+/* The convolution's result, or dy, the gradient of it. */
+static const nnc_type *result_of(const nnc_graph *g, const nnc_node *c)
+{
+    return nnc_typeof(g, c->op == OP_conv_wgrad ? c->in[1] : c->out);
+}
 
 static sizes sizes_of(const nnc_graph *g, const nnc_node *c)
 {
-    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out);
-    return (sizes){y->dim[0], x->dim[1], y->dim[1], y->dim[2], y->dim[3]};
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = result_of(g, c);
+    return (sizes){y->dim[0], x->dim[1], y->dim[1], y->dim[2], y->dim[3], c->op == OP_conv_wgrad};
 }
 
 static bool channels_last(const nnc_type *t)
@@ -44,19 +53,22 @@ static bool all_ones(const nnc_node *n, nnc_akey key)
     return true;
 }
 
-/* Is convolution c, whose weights are the value w outside its node, of the kind that the algorithm computes? */
-static bool applies(const pass *p, const nnc_graph *g, const nnc_node *c, nnc_ref w)
+/* Is convolution c, of type k of weights, of the kind that the algorithm computes? */
+static bool applies(const nnc_graph *g, const nnc_node *c, const nnc_type *k)
 {
-    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out),
-                   *k = nnc_typeof(p->g, w);
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = result_of(g, c);
     const int64_t *pads;
-    bool ok = c->op == OP_conv || c->op == OP_conv_transpose;
-    for (int i = nnc_attr_ints(c, AT_pads, &pads); i-- > 0;)
+    const int n = nnc_attr_ints(c, AT_pads, &pads);
+    bool ok = c->op == OP_conv || c->op == OP_conv_transpose || c->op == OP_conv_wgrad;
+    for (int i = 0; i < n; i++)
         ok = ok && pads[i] < NNC_WINOGRAD_TAPS;
+    for (int d = 0; d < 2 && ok && c->op == OP_conv_wgrad; d++) /* all windows have a gradient */
+        ok = x->rank == 4 && x->dim[d + 2] + (n ? pads[d] + pads[d + 2] : 0) ==
+                                 y->dim[d + 2] + NNC_WINOGRAD_TAPS - 1;
     return ok && x->rank == 4 && x->dtype == DT_f32 && k->dim[2] == 3 && k->dim[3] == 3 &&
            nnc_attr_int(c, AT_groups, 1) == 1 && all_ones(c, AT_strides) &&
            all_ones(c, AT_dilations) && channels_last(x) && channels_last(y) &&
-           nnc_type_is_row_major(k) && y->dim[2] > 1 && y->dim[3] > 1;
+           (nnc_type_is_row_major(k) || c->op == OP_conv_wgrad) && y->dim[2] > 1 && y->dim[3] > 1;
 }
 
 /* ---- price ----------------------------------------------------------------------------------------------------------- */
@@ -67,34 +79,67 @@ typedef struct price {
     int64_t threads, lanes, strip, cache;
 } price;
 
+/* Nanoseconds of transforms that have so many elements at the same time. */
+static double points_ns(const price *q, double elements)
+{
+    return elements * q->point_ns * (elements * 4 > 2 * (double)q->cache ? 2 : 1);
+}
+
+/* Points that a product computes for n neighbours, in strips of one length. */
+static int64_t in_strips(const price *q, int64_t n)
+{
+    const int64_t strips = nnc_ceildiv(n, q->strip);
+    return strips * nnc_max64(nnc_ceildiv(n, strips), nnc_min64(NNC_W_strip, q->strip));
+}
+
 /* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
 static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
-    enum { END = 16, WEIGHTS_GB = 15 };
+    enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
     const int tile = points == 36 ? 4 : 2;
     const int64_t c = nnc_align_up(s->channels, q->lanes), k = nnc_align_up(s->outputs, q->lanes),
                   all = nnc_ceildiv(s->height, tile),
                   tiles = images * rows * nnc_ceildiv(s->width, tile),
                   blocks = s->images / images * nnc_ceildiv(all, rows);
-    const double elements = (double)points * (double)tiles * (double)(c + k),
-                 weights = (double)points * (double)c * (double)k * 4,
-                 product = (double)points * (double)nnc_align_up(tiles, q->strip) * (double)k *
-                           (2 * (double)c + END) / q->rate,
-                 streamed = weights > (double)q->cache ? weights / WEIGHTS_GB : 0,
-                 far = elements * 4 > 2 * (double)q->cache ? 2 : 1;
-    return (double)nnc_ceildiv(blocks, q->threads) *
-           (fmax(product, streamed) + streamed / 4 + elements * q->point_ns * far);
+    const double matrix = (double)points * (double)c * (double)k, bytes = matrix * 4,
+                 transforms = points_ns(q, (double)points * (double)tiles * (double)(c + k)),
+                 turns = (double)nnc_ceildiv(blocks, q->threads);
+    if (s->gradient) { /* sums over tiles, their transform, and adding up those of the blocks */
+        const double product = (double)points * (double)c * (double)in_strips(q, s->outputs) *
+                               (2 * (double)tiles + NNC_W_end) / q->rate,
+                     added = (double)(blocks + 1) * TAPS * (double)c * (double)k * 8;
+        return turns * (product + transforms + points_ns(q, matrix)) +
+               added / NNC_W_sums / (double)q->threads;
+    }
+    const double product = (double)points * (double)in_strips(q, tiles) * (double)k *
+                           (2 * (double)c + NNC_W_end) / q->rate,
+                 cold = bytes / NNC_W_cold_weights,
+                 streamed = bytes <= (double)q->cache ? 0 : bytes / NNC_W_weights;
+    return turns * (fmax(product, streamed) + transforms) + fmax(cold - product, 0) + cold / 4;
+}
+
+/* Do gradients of weights take too much memory? Their sums are in each worker's memory, and all blocks' gradients beside dy. */
+static bool is_large(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
+{
+    enum { MOST_CACHES = 40, FEW_BLOCKS = 4, TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
+    const int64_t blocks = s->images / images *
+                           nnc_ceildiv(nnc_ceildiv(s->height, points == 36 ? 4 : 2), rows),
+                  matrix = s->channels * s->outputs;
+    return 4 * points * matrix > MOST_CACHES * q->cache ||
+           (blocks > FEW_BLOCKS && blocks * TAPS * matrix > s->images * s->height * s->width *
+                                                                (s->channels + s->outputs));
 }
 
 static void compare(
     const price *q, const sizes *s, int points, int64_t images, int64_t rows, way *best)
 {
-    enum { MOST_CACHES = 8 }; /* of points, which the next cache holds for all threads */
+    enum { MOST_CACHES = 8, MOST_SUMMED = 40 }; /* of points, which the next cache holds */
     const int tile = points == 36 ? 4 : 2;
     const int64_t bytes =
         4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
     const double ns = blocks_ns(q, s, points, images, rows);
-    if (images * rows > 1 && bytes > MOST_CACHES * q->cache)
+    if ((images * rows > 1 && bytes > (s->gradient ? MOST_SUMMED : MOST_CACHES) * q->cache) ||
+        (s->gradient && is_large(q, s, points, images, rows)))
         return;
     if (best->points == 0 || ns < best->ns)
         *best = (way){points, images, rows, ns};
@@ -103,13 +148,12 @@ static void compare(
 /* The fastest way by Winograd's algorithm; direct_ns: the direct sums' time. */
 static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_t direct_ns)
 {
-    enum { END = 16, MOST_IMAGES = 64 }; /* FLOPs of a block's end, for each result */
-    const double transform_ns = 1.6; /* of a vector: loads, stores and five multiply-adds */
+    enum { MOST_IMAGES = 64, END = 16 }; /* END: FLOPs of each direct sum's, as its price has */
     const int64_t threads = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1),
                   lanes = nnc_max64(t->vector_bits / 32, 1);
     const double flops = (double)a->flops + END * (double)a->results;
     const price q = {.rate = flops / (double)nnc_max64(direct_ns * threads, 1),
-        .point_ns = transform_ns / (double)lanes,
+        .point_ns = NNC_W_point_ps / 1000. / (double)lanes,
         .threads = threads,
         .lanes = lanes,
         .strip = nnc_target_registers(t) > 16 ? 14 : 6,
@@ -127,7 +171,7 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
             if (s->images % n == 0)
                 compare(&q, s, points, n, rows, &best);
     }
-    if (a->dynamic) /* its weights are transformed at each run */
+    if (a->dynamic && !s->gradient) /* its weights are transformed at each run */
         best.ns +=
             (double)best.points * (double)s->channels * (double)s->outputs / 2 / (double)threads;
     return best;
@@ -208,6 +252,28 @@ static const char *not_kernel(pass *p, const nnc_graph *body)
     return why ? why : "";
 }
 
+/* Takes a max pooling into the kernel of convolution v, where nothing else reads this. */
+static void take_pool(pass *p, nnc_ref v)
+{
+    const nnc_node *pool = edit_only_user(p, v);
+    if (!pool || edit_is_output(p, v) || pool->op != OP_maxpool || !nnc_halves(p->g, pool) ||
+        !channels_last(nnc_typeof(p->g, pool->out)) ||
+        placed_apart(&p->g->node[p->g->value[v].node], pool))
+        return;
+    const uint32_t two[] = {p->g->value[v].node, node_index(p, pool)};
+    const nnc_ref out = pool->out;
+    layers l = layers_of(p, two[0], two[1]);
+    const nnc_ref r = region_build(p, two, 2, &out, 1);
+    const char *why = r == NNC_NONE ? "" : not_kernel(p, nnc_def(p->g, r)->body);
+    if (why && *why)
+        remark_declined(p, &l, "maxpool into winograd", "%s", why);
+    if (why)
+        return;
+    edit_replace(p, out, r);
+    remark_applied(p, &l, "maxpool into winograd",
+        "a tile has all results of its windows, of which only the largest are stored");
+}
+
 static void rewrite(
     pass *p, uint32_t i, const nnc_node *c, int weights, const way *best, const char *times)
 {
@@ -242,6 +308,40 @@ static void rewrite(
     for (int o = 0; o < n.n_out; o++)
         edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
     remark_applied(p, &l, "Winograd's algorithm", "%s", times);
+    if (n.n_out == 1)
+        take_pool(p, r);
+}
+
+/* A gradient of weights: the sum of those of blocks, in the order of the weights. */
+static void rewrite_gradient(pass *p, uint32_t i, const way *best, const char *times)
+{
+    const nnc_node n = p->g->node[i];
+    const nnc_type w = *nnc_typeof(p->g, n.out);
+    const int64_t *pads, none[4] = {0}, order[4] = {w.order[0], w.order[1], w.order[2], w.order[3]};
+    layers l = layers_of(p, i, NNC_NONE);
+    const nnc_attr at[] = {nnc_ai(AT_tile, best->points == 36 ? 4 : 2),
+        nnc_av(AT_pads, 4, nnc_attr_ints(&n, AT_pads, &pads) ? pads : none),
+        nnc_av(AT_block, 2, ((int64_t[]){best->images, best->rows}))};
+    nnc_graph *body = nnc_graph_create("body", p->sink);
+    edit_at(p, i);
+    const nnc_ref blocks = nnc_build(p->g, OP_winograd_wgrad, 2, n.in, NNC_COUNT(at), at);
+    if (!body || blocks == NNC_NONE) {
+        nnc_graph_destroy(body);
+        p->status = body ? p->g->status : nnc_nomem(p->sink);
+        return;
+    }
+    const nnc_ref x = nnc_input(body, NULL, nnc_typeof(p->g, blocks)),
+                  sum = nnc_reduce(body, OP_reduce_sum, x, 1, (int64_t[]){0}, false);
+    nnc_ref all = nnc_transpose(body, sum, (int64_t[]){2, 3, 0, 1});
+    if (!nnc_type_is_row_major(&w))
+        all = nnc_build(body, OP_relayout, 1, &all, 1, (nnc_attr[]){nnc_av(AT_order, 4, order)});
+    nnc_output(body, all, NULL);
+    const nnc_ref r = nnc_fused(p->g, body, 1, &blocks);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    edit_replace(p, n.out, r);
+    remark_applied(p, &l, "Winograd's algorithm", "%s", times);
 }
 
 static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
@@ -256,12 +356,19 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
         return;
     const sizes s = sizes_of(g, c);
     const way best = fastest(t, &a, &s, direct.time_ns);
+    if (best.points == 0) {
+        decline_node(p, i, "Winograd's algorithm",
+            "its sums, or the gradients of its blocks, would take too much memory");
+        return;
+    }
     const int64_t ns = (int64_t)best.ns;
     const int tile = best.points == 36 ? 4 : 2;
     const char *times = remark_text(p, "tiles of %dx%d results take %s by estimate, direct sums %s",
         tile, tile, text_us_beside(p, ns, direct.time_ns), text_us_beside(p, direct.time_ns, ns));
     if (ns >= direct.time_ns)
         decline_node(p, i, "Winograd's algorithm", "%s", times);
+    else if (s.gradient)
+        rewrite_gradient(p, i, &best, times);
     else
         rewrite(p, i, c, weights, &best, times);
 }
@@ -279,8 +386,9 @@ nnc_status pass_winograd(pass *p)
         int weights;
         const nnc_node *core = contraction_in(c, 1, &weights);
         if (t->kind != NNC_T_cpu || nnc_target_interprets(t) || p->o->policy.math == MATH_exact ||
-            !core || weights < 0 ||
-            !applies(p, c->op == OP_fused ? c->body : p->g, core, c->in[weights]))
+            !core || weights < 0 || (core->op == OP_conv_wgrad && core != c) ||
+            !applies(c->op == OP_fused ? c->body : p->g, core,
+                nnc_typeof(p->g, core->op == OP_conv_wgrad ? c->out : c->in[weights])))
             continue;
         decide(p, i, core, weights);
     }

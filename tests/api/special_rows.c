@@ -62,6 +62,7 @@ static const char *const table[] = {
     "conv_transpose x2,3,6,7 f3,4,2,2 {strides=[2,2]}",
     "winograd x2,3,6,20 f36,2,3,8 {pads=[1,1,1,1]}",
     "winograd x2,3,7,20 f16,1,3,8 {pads=[0,1,2,0]}",
+    "winograd_wgrad x2,3,6,20 f2,4,6,20 {tile=4, pads=[1,1,1,1]}",
     "conv_wgrad x2,3,6,20 f2,4,4,18 {kernel=[3,3]}",
     "global_avgpool x3,8,4,9 {}",
     "global_maxpool x3,8,4,9 {}",

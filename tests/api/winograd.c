@@ -46,6 +46,10 @@ static at drawn(int i)
     }
     if (i % 6 == 5) /* so little that direct sums are faster */
         c.channels = c.outputs = 4;
+    if (i % 12 == 9) { /* so much that gradients of weights are faster, too */
+        c.channels = c.outputs = 64;
+        c.size += 14;
+    }
     for (int k = 0; k < 4; k++)
         c.pad[k] = between(key, &n, 0, 2);
     return c;
@@ -150,7 +154,7 @@ static void compare(const nnc_graph *g, const nnc_graph *h, int i, int threads)
 
 TEST(winograd_of_drawn_convolutions)
 {
-    int many[2] = {0}, few = 0;
+    int many[2] = {0}, few = 0, gradients = 0;
     for (int i = 0; i < test_draws(96); i++) {
         const at c = drawn(i);
         const bool fixed = i % 2 == 0;
@@ -171,10 +175,13 @@ TEST(winograd_of_drawn_convolutions)
             CHECK_INT(n, 0);
         many[fixed] += n;
         few += n == 0;
+        gradients += ops(h, OP_winograd_wgrad);
         compare(g, h, i, 1 + i % 2);
         nnc_graph_destroy(h);
         nnc_graph_destroy(g);
     }
-    printf("  %d of weights transformed once, %d at each run, %d without\n", many[1], many[0], few);
-    CHECK(many[0] && many[1] && few);
+    printf(
+        "  %d of weights transformed once, %d at each run, %d without, %d gradients of weights\n",
+        many[1], many[0], few, gradients);
+    CHECK(many[0] && many[1] && few && gradients);
 }

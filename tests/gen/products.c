@@ -111,18 +111,30 @@ void gen_winograd(nnc_text *t, uint64_t seed, bool turned)
     int pad[4];
     for (int i = 0; i < 4; i++)
         pad[i] = between(&d, 0, 1);
+    const int rows = h + pad[0] + pad[2] - 2, columns = w + pad[1] + pad[3] - 2,
+              block[] = {between(&d, 0, 1) ? images : 1, between(&d, 1, 5)};
+    if (between(&d, 0, 3) == 0) {
+        nnc_printf(t,
+            "graph @t {\n%%x = input : f32[%d,%d,%d,%d]%s\n%%g = input : f32[%d,%d,%d,%d]%s\n"
+            "%%z = winograd_wgrad %%x, %%g {tile=%d, pads=[%d,%d,%d,%d], block=[%d,%d]}\n"
+            "return %%z }",
+            images, channels, h, w, order, images, panel, rows, columns, order, tile, pad[0],
+            pad[1], pad[2], pad[3], block[0], block[1]);
+        return;
+    }
     nnc_printf(t, "graph @t {\n%%x = input : f32[%d,%d,%d,%d]%s\n%%u = input : f32[%d,%d,%d,%d]\n",
         images, channels, h, w, order, (tile + 2) * (tile + 2), panels, channels, panel);
     if (end)
-        nnc_printf(t, "%%r = input : f32[%d,%d,%d,%d]%s\n", images, panel * panels,
-            h + pad[0] + pad[2] - 2, w + pad[1] + pad[3] - 2, order);
+        nnc_printf(
+            t, "%%r = input : f32[%d,%d,%d,%d]%s\n", images, panel * panels, rows, columns, order);
     nnc_printf(t,
         "%%b = input : f32[%d,1,1]\n%%y = winograd %%x, %%u {pads=[%d,%d,%d,%d], block=[%d,%d]}\n"
         "%%c = add %%y, %%b\n%s",
-        panel * panels, pad[0], pad[1], pad[2], pad[3], between(&d, 0, 1) ? images : 1,
-        between(&d, 1, 5),
+        panel * panels, pad[0], pad[1], pad[2], pad[3], block[0], block[1],
         end == 0   ? "%z = silu %c\n"
         : end == 1 ? "%s = add %c, %r\n%z = relu %s\n"
                    : "%z = mul %c, %r\n");
-    nnc_puts(t, "return %z }");
+    nnc_puts(t, rows > 1 && columns > 1 && between(&d, 0, 1)
+                    ? "%p = maxpool %z {kernel=[2,2], strides=[2,2]}\nreturn %p }"
+                    : "return %z }");
 }
