@@ -173,15 +173,13 @@ static int64_t bytes_inside(const pass *p, const run *r)
     return sum;
 }
 
-/* What convolutions of the run take for tensors between them that leave the caches: each alone, since the next op reads it first. */
+/* What convolutions of the run take for tensors between them where these leave the caches: all together, since the caches also hold weights
+ * and what the other threads read. */
 static int64_t spills_ns(const pass *p, const run *r)
 {
-    int64_t ns = 0;
-    for (int i = r->first; i < r->last && has_windows(p, r); i++) {
-        const nnc_node *n = &p->g->node[r->node[i]];
-        ns = nnc_add_sat(ns, spill_ns(target_of(p, n), nnc_type_bytes(nnc_typeof(p->g, n->out))));
-    }
-    return ns;
+    return has_windows(p, r)
+               ? spill_ns(target_of(p, &p->g->node[r->node[r->first]]), bytes_inside(p, r))
+               : 0;
 }
 
 /* Why no kernel computes the run well; NULL: ask what it takes. */
