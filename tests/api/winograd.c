@@ -185,3 +185,28 @@ TEST(winograd_of_drawn_convolutions)
         many[1], many[0], few, gradients);
     CHECK(many[0] && many[1] && few && gradients);
 }
+
+/* Poolings that are computed where the concat's result lies: their images are further apart than those of the convolutions. */
+TEST(winograd_pools_into_a_concat)
+{
+    static const char text[] =
+        "graph @t {\n%i = input : f32[3,32,17,32]\n%j = input : f32[3,32,18,32]\n"
+        "%x = relayout %i {order=[0,2,3,1]}\n%y = relayout %j {order=[0,2,3,1]}\n"
+        "%w = param : f32[32,32,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
+        "%a = conv %x, %w {pads=[1,1,0,1]}\n%b = conv %y, %w {pads=[0,1,0,1]}\n"
+        "%p = maxpool %a {kernel=[2,2], strides=[2,2]}\n%q = maxpool %b {kernel=[2,2], "
+        "strides=[2,2]}\n"
+        "%z = concat %p, %q {axis=2}\nreturn %z }";
+    nnc_scan s;
+    nnc_scan_init(&s, "t", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK(g != NULL);
+    if (!g)
+        return;
+    nnc_graph *h = rewritten(g);
+    CHECK_INT(ops(h, OP_winograd), 2);
+    CHECK_INT(ops(h, OP_maxpool), 2); /* in their kernels */
+    compare(g, h, 0, 2);
+    nnc_graph_destroy(h);
+    nnc_graph_destroy(g);
+}
