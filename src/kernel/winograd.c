@@ -516,7 +516,8 @@ static void add_product(winograd *w)
 static bool add_pooled(
     winograd *w, const element *e, const int32_t *y, const position *first, const nnc_type *t)
 {
-    const nx_set *s = w->s; /* a fused result may lie in a concat: its steps count, not those of the body's */
+    const nx_set *s =
+        w->s; /* a fused result may lie in a concat: its steps count, not those of the body's */
     const nnc_type *pooled = s->owner ? nnc_typeof(s->outer ? s->outer : s->g, s->owner->out)
                                       : nnc_typeof(s->g, w->pool->out);
     const int tile = w->w.tile, half = tile / 2;

@@ -48,7 +48,8 @@ static const struct {
     {"fit", BELOW " session report strategy sim"},
     {"calibrate", BELOW " session report strategy sim"},
     {"trainer", BELOW " session report strategy"},
-    {"cli", "base api session report check strategy fit calibrate trainer"},
+    {"profile", BELOW " session report check"},
+    {"cli", "base api session report check strategy fit profile calibrate trainer"},
 };
 
 static bool listed(const char *words, const char *word, size_t n)
