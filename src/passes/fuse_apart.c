@@ -261,6 +261,7 @@ static void form_again(groups *s, const uint32_t *label)
         pass_nomem(s->p);
         return;
     }
+    t.updates = s->updates; /* not of a step: late, last and gradient are NULL */
     t.taken = s->taken;
     for (uint32_t i = 0; i < n; i++)
         count[label[i] + 1]++;

@@ -24,6 +24,8 @@ typedef struct groups {
     group *group; /* by root */
     bool *fusable; /* may join a kernel */
     const bool *late, *last, *gradient; /* find_late, find_last, find_gradients */
+    const int64_t
+        *updates; /* by node: bytes of the state that is its result's new value; or NULL */
     const uint32_t *
         place; /* fuse_wait.c, by node: the last node of the forward pass that its result is computed from; or NULL */
     const int64_t
