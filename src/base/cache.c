@@ -1,5 +1,6 @@
 /* base/cache.c -- the content-addressed cache: one file per entry, with checksums. */
 #include "base/base.h"
+#include <errno.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -248,7 +249,7 @@ void nnc_cache_put_large(
         n > (uint64_t)fs.f_bavail * fs.f_frsize / SHARE)
         return;
     while (entries_of(c, kind, oldest) > most - n && *oldest)
-        if (unlink(oldest) != 0)
+        if (unlink(oldest) != 0 && errno != ENOENT) /* else another process removed it */
             return;
     nnc_cache_put(c, kind, key, data, n);
 }

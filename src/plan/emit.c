@@ -116,8 +116,8 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
-    if (n->op == OP_winograd)
-        return "winograd";
+    if (nnc_op_is_winograd((nnc_op)n->op))
+        return n->op == OP_winograd ? "winograd" : "winograd_wgrad";
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
         return "recurrent";
     if (!n->body)

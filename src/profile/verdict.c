@@ -3,6 +3,8 @@
 #include "session/session.h"
 #include <math.h>
 
+#define LEAST 0.01 /* share of the time above the least that is worth a word */
+
 /* Commands shorter than this are mostly launch: starting threads and meeting them again. */
 #define SHORT_MS 0.01
 
@@ -68,7 +70,7 @@ static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
             }
     }
     nnc_puts(out, " Furthest above the least:");
-    for (int k = 0; k < WORST && worst[k]; k++) {
+    for (int k = 0; k < WORST && worst[k] && gap_of(worst[k]) >= LEAST * s->gap; k++) {
         const nnc_cmd *c = &p->artifact->plan->cmd[worst[k]->cmd];
         nnc_puts(out, k ? "; " : " ");
         nnc_put_layers(out, c->layers && *c->layers ? c->layers : c->op_class, 70);

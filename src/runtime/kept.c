@@ -16,15 +16,18 @@ nnc_status nnc_exec_find_kept(nnc_exec *e, nnc_sink *sink)
     NNC_NEED(key, sink);
     for (int d = 0; d < p->n_device; d++) {
         int64_t bytes;
-        void *at = nnc_exec_statics(e, d, &bytes);
-        if (bytes == 0 && p->device[d].persist_bytes == 0)
-            continue;
-        if (bytes < LEAST || !e->dev[d].env.cache || !nnc_exec_static_key(e, d, &key[d]))
+        (void)nnc_exec_statics(e, d, &bytes);
+        if ((bytes > 0 || p->device[d].persist_bytes > 0) &&
+            (bytes < LEAST || !e->dev[d].env.cache || !nnc_exec_static_key(e, d, &key[d])))
             return NNC_OK;
-        all = all && nnc_cache_read(e->dev[d].env.cache, kind, key[d], at, (size_t)bytes,
-                         p->device[d].threads);
-        e->keep = all ? NULL : key;
     }
+    for (int d = 0; d < p->n_device && all; d++) {
+        int64_t bytes;
+        void *at = nnc_exec_statics(e, d, &bytes);
+        all = bytes == 0 || nnc_cache_read(e->dev[d].env.cache, kind, key[d], at, (size_t)bytes,
+                                p->device[d].threads);
+    }
+    e->keep = all ? NULL : key;
     for (int i = 0; all && i < p->end[SEC_init]; i++)
         e->idle[i] = e->idle[i] || p->cmd[i].n_arg > 0; /* others keep the order of streams */
     for (int k = 0; all && k < e->n_owned; k++)

@@ -184,12 +184,15 @@ static bool put_origin(const nnc_plan *p, const nnc_cmd *c, nnc_text *t)
     return true;
 }
 
+/* Raised when generated weights, the interpreter or the order of static values change: of kernels with machine code that is in the key. */
+#define REVISION "1"
+
 bool nnc_exec_static_key(const nnc_exec *e, int d, nnc_hash128 *key)
 {
     const nnc_plan *p = e->p;
     NNC_LOCAL(nnc_text) t = {0};
     bool known = !e->ranks && e->dev[d].api->host_memory;
-    nnc_puts(&t, "nnc " NNC_VERSION);
+    nnc_puts(&t, "nnc " NNC_VERSION " " REVISION);
     for (int i = 0; i < p->end[SEC_init] && known; i++)
         known = put_origin(p, &p->cmd[i], &t);
     for (int i = 0; i < p->n_tensor && known; i++) {

@@ -80,16 +80,22 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
     const bool gpu = t->kind == NNC_T_cuda;
     const bool tensor = gpu && peak_of(k, op) > 2 * (double)t->flops_f32;
     const size_t i = class_of(op->op_class);
-    const bool contracts = i < CONTRACTIONS;
     nnc_op_speed s = {.op_class = classes[i].name,
         .efficiency = tensor ? classes[i].tensor : classes[i].f32,
         .memory = !gpu     ? 1
                   : tensor ? classes[i].tensor_memory
                            : classes[i].memory,
         .ramp_ns = gpu ? RAMP_NS : 0};
-    if (!gpu && contracts && i != RECURRENT && t->n_engines) /* what its first engine reaches */
-        s.efficiency = t->engine[0].efficiency * (i == WINOGRAD ? classes[i].f32 : 1);
+    const double share = gpu || !t->n_engines ? 0 : nnc_sim_engine_share(op->op_class);
+    if (share > 0) /* what its first engine reaches */
+        s.efficiency = t->engine[0].efficiency * share;
     return s;
+}
+
+double nnc_sim_engine_share(const char *op_class)
+{
+    const size_t i = class_of(op_class);
+    return i >= CONTRACTIONS || i == RECURRENT ? 0 : i == WINOGRAD ? classes[i].f32 : 1;
 }
 
 const char *nnc_sim_thin_class(const nnc_sim_op *op)

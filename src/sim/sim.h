@@ -31,6 +31,8 @@ int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const cha
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 /* Whether the table of the class is by FLOPs. Others are by bytes. */
 bool nnc_sim_class_contracts(const char *op_class);
+/* Share of an engine's efficiency in contractions that kernels of the class reach; 0: others'. */
+double nnc_sim_engine_share(const char *op_class);
 /* Class of a contraction with few FLOPs per byte, such as a product of one row, whose bytes decide its time: "conv_thin" and so on. NULL:
  * not such a contraction. It applies only if a hardware file has a row for it. */
 const char *nnc_sim_thin_class(const nnc_sim_op *op);

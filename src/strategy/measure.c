@@ -133,11 +133,12 @@ int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_
         const nnc_offer o = nnc_target_offer(t, &ask);
         return o.ok ? o.time_ns : plain;
     }
-    if (c->kind == CMD_kernel && nnc_sim_class_contracts(c->op_class) && e->efficiency > 0 &&
-        e->efficiency < 1)
-        return nnc_max64(
-            plain, nnc_target_time_ns(t, (int64_t)((double)c->flops / e->efficiency), c->bytes));
-    return plain;
+    const double reached =
+        c->kind == CMD_kernel ? e->efficiency * nnc_sim_engine_share(c->op_class) : 0;
+    return reached > 0 && reached < 1
+               ? nnc_max64(
+                     plain, nnc_target_time_ns(t, (int64_t)((double)c->flops / reached), c->bytes))
+               : plain;
 }
 
 static int64_t command_ns(const measure *s, const nnc_cmd *c)

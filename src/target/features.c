@@ -105,7 +105,7 @@ void nnc_target_host_name(nnc_text *t)
     if (*nnc_cpu_limit())
         nnc_printf(t, ", limited to %s", nnc_cpu_limit());
 }
-#else
+#elif defined(__aarch64__)
 const char *nnc_target_host_lacks(const nnc_target *t)
 {
     return t->kind == NNC_T_cpu && !nnc_target_core(t->core) ? "x86-64 instructions" : NULL;
@@ -116,4 +116,6 @@ void nnc_target_host_name(nnc_text *t)
     const nnc_core *c = target_host_core();
     nnc_printf(t, "an AArch64 CPU (%s)", c->part ? c->name : "core unknown");
 }
+#else
+#error "nnc runs on x86-64 and AArch64 CPUs"
 #endif

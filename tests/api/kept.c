@@ -10,6 +10,11 @@ enum { IN = 1024, OUT = 1200, HEAD = 32 }; /* HEAD: bytes before an entry's cont
 static const char json[] = "{\"inputs\":{\"x\":[1,1024]},\"layers\":[{\"op\":\"linear\","
                            "\"name\":\"fc\",\"out\":1200}]}";
 
+/* Two devices, of which the second computes with so few weights that nothing is kept of them, as of nothing is then. */
+static const char two[] = "{\"inputs\":{\"x\":[1,1024]},\"layers\":["
+                          "{\"op\":\"linear\",\"name\":\"fc\",\"out\":1200,\"device\":0},"
+                          "{\"op\":\"linear\",\"name\":\"small\",\"out\":8,\"device\":1}]}";
+
 typedef struct kept {
     char dir[256], entry[512]; /* path of the last entry found */
     float x[IN], y[OUT];
@@ -143,5 +148,35 @@ TEST(kept_weights_of_a_file_that_changes)
             CHECK_INT(entries(&k), i);
         }
     }
+    api_rmdir(k.dir);
+}
+
+TEST(kept_weights_are_of_all_devices_or_of_none)
+{
+    kept k;
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_session *s = NULL;
+    nnc_compile_options c = nnc_compile_defaults;
+    open_kept(&k);
+    c.devices = 2;
+    const nnc_env_options o = {.cache_dir = api_in(k.dir, "cache"), .threads = 1};
+    CHECK_OK(nnc_file_write(api_in(k.dir, "two.json"), two, strlen(two), false, test_sink));
+    CHECK_OK(nnc_env_create(&o, &e, test_sink));
+    nnc_model *m = nnc_model_open(api_in(k.dir, "two.json"), &(nnc_open_options){0}, test_sink);
+    CHECK(m != NULL);
+    if (m)
+        CHECK_OK(nnc_compile(e, m, &c, &a, test_sink));
+    if (a)
+        CHECK_OK(nnc_session_create(e, a, &s, test_sink));
+    if (s) {
+        CHECK_OK(nnc_session_input(s, 0, k.x, test_sink));
+        CHECK_OK(nnc_session_run(s, test_sink));
+    }
+    nnc_session_destroy(s);
+    CHECK_INT(entries(&k), 0);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
     api_rmdir(k.dir);
 }

@@ -174,6 +174,19 @@ TEST(profile_predicts_as_the_simulator)
     close_profile(&x);
 }
 
+/* Nothing is measured on this machine. */
+TEST(profile_of_a_described_cpu_has_its_rates)
+{
+    profiled x;
+    if (profile(&x, 1, "models/hardware/cpu.json")) {
+        const nnc_target *t = &x.e->target[0];
+        CHECK(x.p.rates.flops_s == (double)t->flops_f32);
+        CHECK(x.p.rates.bytes_s[LEVEL_memory] == (double)t->copy_bytes_s);
+        check_sums(&x);
+    }
+    close_profile(&x);
+}
+
 TEST(profile_page_keeps_names_in_its_script)
 {
     profiled x;

@@ -4,6 +4,7 @@
 #include "cpu.h"
 #include "help.h"
 #include "passes/passes.h"
+#include "plan/make.h"
 
 #include <math.h>
 
@@ -152,6 +153,16 @@ static void compare(const nnc_graph *g, const nnc_graph *h, int i, int threads)
     nnc_env_destroy(e);
 }
 
+/* Tables of measured times tell gradients of weights from convolutions. */
+static void check_classes(const nnc_graph *h)
+{
+    for (uint32_t i = 0; i < h->n_node; i++) {
+        const nnc_node *n = &h->node[i];
+        if (n->op == OP_winograd_wgrad || (n->body && ops(n->body, OP_winograd_wgrad)))
+            CHECK_STR(nnc_plan_class(h, n), "winograd_wgrad");
+    }
+}
+
 TEST(winograd_of_drawn_convolutions)
 {
     int many[2] = {0}, few = 0, gradients = 0;
@@ -176,6 +187,7 @@ TEST(winograd_of_drawn_convolutions)
         many[fixed] += n;
         few += n == 0;
         gradients += ops(h, OP_winograd_wgrad);
+        check_classes(h);
         compare(g, h, i, 1 + i % 2);
         nnc_graph_destroy(h);
         nnc_graph_destroy(g);

@@ -96,7 +96,7 @@ TEST(sizes_of_sums_share_code)
 {
     static const int64_t size[][2] = {{512, 64}, {500, 96}, {513, 160}};
     kb_code code[NNC_COUNT(size)] = {{0}};
-    if (!kb_emitter())
+    if (!shares())
         return;
     for (size_t i = 0; i < NNC_COUNT(size); i++) {
         column_sums("k_sums", size[i][0], size[i][1]);
@@ -135,7 +135,7 @@ TEST(windows_share_elements)
         ACCESSES = STRIP + TAPS - 1 + TAPS + STRIP
     };
     kb_code c;
-    if (!kb_emitter())
+    if (!shares())
         return;
     kb_init(&b, "k_windows_00000001");
     kb_axis(&b, KA_outer, PLACES);
