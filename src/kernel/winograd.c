@@ -287,10 +287,12 @@ static bool trace_epilogue(winograd *w, element *e)
     set.n = 0;
     set.spare = -1;
     for (int i = 0; i < s->n; i++) {
-        if (&s->g->node[s->node[i]] != w->n && &s->g->node[s->node[i]] != w->pool)
+        const nnc_node *n = &s->g->node[s->node[i]];
+        if (n == w->n)
+            continue;
+        if (!w->pool || n != w->pool)
             node[set.n++] = s->node[i];
-        if (nnc_op_class((nnc_op)s->g->node[s->node[i]].op) == CL_contract &&
-            &s->g->node[s->node[i]] != w->n)
+        if (nnc_op_class((nnc_op)n->op) == CL_contract)
             return fails(w, "one kernel would have two contractions");
     }
     if (nx_trace(&t, &set, w->scratch, w->why))
@@ -452,7 +454,7 @@ static bool add_points(winograd *w, const element *x, const nnc_type *t,
     const double (*m)[NNC_WINOGRAD_SIDE], int n, const int64_t *pad, const points *to)
 {
     const int side = w->w.side;
-    int32_t d[POINTS] = {0}, v[POINTS];
+    int32_t d[POINTS] = {0}, v[POINTS] = {0};
     position first, at;
     nnc_affine tile;
     begin_stage(w);

@@ -66,7 +66,7 @@ static nnc_ref clamp(ox_build *b, nnc_ref x, double lo, double hi)
 /* The rows of x, [..., channels], at indices (one value for each dimension, of equal shapes): [shape of an index ..., channels]. */
 static nnc_ref rows_at(ox_build *b, nnc_ref x, int n, const nnc_ref *index, int batch_dims)
 {
-    nnc_ref v[NNC_MAX_RANK];
+    nnc_ref v[NNC_MAX_RANK] = {0};
     int rank = ox_type(b, index[0])->rank;
     for (int i = 0; i < n; i++)
         v[i] = ox_add_dim(b, ox_to(b, index[i], DT_i64), rank);

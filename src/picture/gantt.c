@@ -99,11 +99,11 @@ static void find_ops(chart *c)
 /* The last part of the first layer's path: "conv2" of "/layers/3/conv2+/layers/4/relu". */
 static void put_label(const nnc_slice *s, char *label, size_t size)
 {
-    const char *from = s->name ? s->name : "";
-    const size_t n = strcspn(from, "+");
+    const char *name = s->name ? s->name : "", *from = name;
+    const size_t n = strcspn(name, "+");
     for (size_t i = 0; i < n; i++)
-        if (s->name[i] == '/')
-            from = s->name + i + 1;
+        if (name[i] == '/')
+            from = name + i + 1;
     nnc_snprintf(label, size, "%.*s", (int)strcspn(from, "+"), from);
 }
 
