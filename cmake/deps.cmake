@@ -49,8 +49,8 @@ if(BUILD_TESTING)
 endif()
 
 # LLVM's static libraries of code generation for x86-64 and AArch64 where they are found: the plug-in then loads in 4 ms, with LLVM's shared
-# library of all machines in 20. They need the C++ runtime, of which gcc alone has the library that programs load, and compress sections of objects (never
-# here) by zlib and zstd.
+# library of all machines in 20. They need the C++ runtime, of which gcc alone has the library that programs load, and compress sections of
+# objects (never here) by zlib and zstd.
 function(nnc_llvm_libraries out)
   set(${out} ${LLVM_LIBRARY} PARENT_SCOPE)
   get_filename_component(folder ${LLVM_INCLUDE} DIRECTORY)

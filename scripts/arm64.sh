@@ -19,13 +19,9 @@ if [ ! -e "$NNC_SYSROOT/complete" ]; then
     apt=$dir/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/packages" "$NNC_SYSROOT"
     : >"$apt/status"
-    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    by="[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-    printf 'deb %s http://deb.debian.org/debian %s main\n' "$by" "$suite" "$by" "$suite-updates" >"$apt/sources.list"
-    printf 'deb %s http://deb.debian.org/debian-security %s-security main\n' "$by" "$suite" >>"$apt/sources.list"
-    get() {
-        apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$apt" -o Dir::State::status="$apt/status" \
-            -o Dir::Cache="$apt/cache" -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root "$@"
+    get() { # from where this machine gets its packages
+        apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root -o Dir::State="$apt" \
+            -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" "$@"
     }
     get update
     (cd "$apt/packages" && get download $packages)
@@ -37,14 +33,15 @@ if [ ! -e "$NNC_SYSROOT/complete" ]; then
 fi
 
 # The C++ compiler for arm64 is not needed: tests that would build kernels as CUDA C with it are skipped.
-cmake --no-warn-unused-cli -S . -B "$dir" --toolchain cmake/arm64.cmake -DBUILD_TESTING=ON -DNNC_WERROR=ON -DNNC_LLVM_STATIC=OFF -DNNC_TEST_CXX=OFF -DNNC_MPI=OFF \
+cmake --no-warn-unused-cli -S . -B "$dir" --toolchain cmake/arm64.cmake -DBUILD_TESTING=ON -DNNC_WERROR=ON \
+    -DNNC_LLVM_STATIC=OFF -DNNC_TEST_CXX=OFF -DNNC_MPI=OFF \
     -DLLVM_INCLUDE=/usr/lib/llvm-19/include -DLLVM_LIBRARY="$(echo "$NNC_SYSROOT"/usr/lib/aarch64-linux-gnu/libLLVM.so.19*)" >/dev/null
 targets="nnc nnc_plugin_llvm"
 for suite in "$@"; do
     targets="$targets test_$suite"
 done
 # shellcheck disable=SC2086
-cmake --build "$dir" -j "$jobs" --target $targets | tail -n 1
+cmake --build "$dir" -j "$jobs" --target $targets >"$dir/build.log" || { tail "$dir/build.log"; exit 1; }
 
 run() {
     NNC_CUDA_PATH=/nowhere qemu-aarch64 -L "$NNC_SYSROOT" "$@"

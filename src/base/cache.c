@@ -18,7 +18,7 @@ struct nnc_cache {
 typedef struct entry_head {
     char magic[8];
     uint64_t n;
-    nnc_hash128 sum; /* of the sums of chunks, so that threads read and check them side by side */
+    nnc_hash128 sum; /* hash of the chunks' hashes; threads check chunks in parallel */
 } entry_head;
 
 static const char entry_magic[8] = "nncache2";
@@ -242,7 +242,7 @@ static uint64_t entries_of(const nnc_cache *c, const char *kind, char path[PATH_
 void nnc_cache_put_large(
     nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n, uint64_t most)
 {
-    enum { SHARE = 8 }; /* of the free room, at most, is taken */
+    enum { SHARE = 8 }; /* an entry takes at most 1/8 of the free space */
     char oldest[PATH_MAX];
     struct statvfs fs;
     if (!nnc_cache_writable(c) || n > most || statvfs(c->dir, &fs) != 0 ||

@@ -74,8 +74,8 @@ static void pause_cpu(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile(
-        "isb"); /* waits some ten cycles; the hint `yield` does nothing on most cores */
+    /* Waits some ten cycles; the hint `yield` does nothing on most cores. */
+    __asm__ volatile("isb");
 #else
     atomic_signal_fence(memory_order_seq_cst);
 #endif

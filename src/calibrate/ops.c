@@ -234,8 +234,7 @@ static double best_rate(const calibration *c, const cal_class *x)
 
 /* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
  * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs, if the class
- * did not reach more itself. A class that was measured up to a hundredth of that work keeps its own rate, where it goes by bytes the lower
- * one. */
+ * did not reach more itself. A class measured up to a hundredth of that work keeps its own rate; by bytes, the lower of the two. */
 static void add_anchor(cal_class *x, bool gpu, double rate)
 {
     const bool contracts = nnc_sim_class_contracts(x->name);
@@ -280,8 +279,9 @@ nnc_status cal_make_tables(calibration *c)
         rate[i] = nnc_sim_class_contracts(c->class[i].name) ? 0.6 * best_rate(c, &c->class[i])
                                                             : (double)c->memory_bytes_s * 1e-9;
     for (int i = 0; i < c->n_class; i++) {
-        add_anchor(&c->class[i], c -> target.kind == NNC_T_cuda, rate[i]);
-        add_first(&c->class[i]);
+        cal_class *x = &c->class[i];
+        add_anchor(x, c->target.kind == NNC_T_cuda, rate[i]);
+        add_first(x);
     }
     return NNC_OK;
 }

@@ -272,7 +272,6 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->o = o ? o : &nnc_compare_defaults;
     c->sink = sink;
     c->paired[0] = c->paired[1] = NO_PAIRS;
-    nnc_arena_init(&c->arena, 0);
     NNC_OWNED(nnc_graph) *step = NULL;
     if (m->n_output == 0)
         return nnc_fail0(sink, NNC_E_MODEL,

@@ -316,7 +316,6 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
 {
     measure s = {.e = e, .o = o, .joined = joined, .m = m, .n = n, .out = out, .sink = sink};
     *out = (nnc_together){.n = n, .measured = e->ranks.world <= 1, .ms = NAN};
-    nnc_arena_init(&out->a, 0);
     out->model = ARENA_NEW(&out->a, nnc_together_model, n + 1);
     s.at = ARENA_NEW(&out->a, subject, 2 * n + 1);
     s.on = ARENA_NEW(&out->a, nnc_env *, n + 1);

@@ -32,7 +32,6 @@ typedef struct cu_value {
     int32_t into;  /* fma: the reduction that accumulates this term; such a reduction: itself; 0: neither */
     int32_t store; /* store: the first of stores to consecutive elements, which stores all of them; -1: none */
     int32_t as;    /* load: the earlier instruction that loads the same element, or -1 */
-    int32_t row;   /* load of a weight: the first load of the same rows, which are in registers: row_8[r0 - 1]; 0: none */
 } cu_value;
 
 typedef struct cu {
@@ -94,7 +93,6 @@ uint32_t cu_axes_used(const cu *c, const nnc_kstage *s); /* axes that the stage'
 void cu_finish_arg(cu *c, const nnc_kstage *s);
 void cu_load(cu *c, int32_t id);
 void cu_load_run(cu *c, int32_t id, int n); /* loads n consecutive elements */
-void cu_load_rows(cu *c, int32_t id); /* the loop that loads what `row` names */
 
 void cu_find_outside(cu *c); /* marks values that sections of later stages read */
 void cu_place(cu *c, const char *unit); /* declares the outer axes, from the number of a work item */

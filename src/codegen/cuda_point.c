@@ -6,8 +6,7 @@
 
 enum {
     WRITTEN_OUT = 8, /* steps of a window that are fully unrolled */
-    MOST_RUN = 32, /* consecutive elements in registers */
-    ROW_FLOATS = 128 /* weights, elements of the source and sums of sliding windows in registers */
+    MOST_RUN = 32 /* consecutive elements in registers */
 };
 
 /* Declares the indices of work item q: `along` varies fastest, in vectors; then the other outer axes. */
@@ -107,66 +106,6 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
         c->v[id].run = n > 0;
         if (n > 0)
             cu_load_run(c, id, n);
-    }
-}
-
-/* ---- windows that slide ---- */
-
-/* Row guard of a weight that slides along reduce axis *r, whose loop is unrolled and the only one that the weight moves along; NULL: of
- * other loads. */
-static const nnc_kguard *row_guard(const cu *c, int32_t id, int *r)
-{
-    const nnc_kernel *k = c->k;
-    const nnc_kins *in = &k->ins[id];
-    const uint32_t outer = (1u << k->n_outer) - 1;
-    *r = -1;
-    if (in->op != KO_load || in->n_guard != 1 || !c->v[id].vector || !c->v[id].live || c->ragged)
-        return NULL;
-    const nnc_kguard *q = &in->guard[0];
-    const uint32_t axes = nnc_affine_axes(&q->e);
-    const int last = cu_last_axis(axes);
-    if (last < 0 || last < k->n_outer || (axes & (axes - 1)) || k->axis[last].kind != KA_reduce ||
-        k->axis[last].extent > WRITTEN_OUT || q->lo != 0 || q->e.k[last] != 1 ||
-        (nnc_affine_axes(&in->at) & ~outer & ~axes))
-        return NULL;
-    *r = last;
-    return q;
-}
-
-/* Loads the weights of sliding windows before the loop over rows, where registers suffice: each row of the source is for several rows of
- * results, which read each a different row of them. Otherwise the compiler keeps those of the last rows, and their loads wait among the
- * sums. */
-static void load_rows(cu *c, const nnc_kstage *s)
-{
-    int64_t floats = 0;
-    int r, q;
-    for (int32_t id = s->body0; id < s->body1; id++) {
-        const bool source = c->k->ins[id].op == KO_load && !row_guard(c, id, &r);
-        floats += source || c->k->ins[id].op == KO_reduce ? c->lanes : 0;
-    }
-    for (int32_t id = s->body0; id < s->body1; id++) {
-        const nnc_kguard *g = row_guard(c, id, &r), *h;
-        const nnc_kins *in = &c->k->ins[id], *was;
-        for (int32_t i = s->body0; g && i < id && !c->v[id].row; i++) {
-            was = &c->k->ins[i];
-            if (c->v[i].row != i || !(h = row_guard(c, i, &q)) || q != r || was->buf != in->buf)
-                continue;
-            nnc_affine a = in->at, b = was->at;
-            a.c -= a.k[r] * g->e.c;
-            b.c -= b.k[r] * h->e.c;
-            if (nnc_affine_equal(&a, &b))
-                c->v[id].row = i;
-        }
-        if (!g || c->v[id].row)
-            continue;
-        c->v[id].row = id;
-        floats += g->hi * c->lanes;
-    }
-    for (int32_t id = s->body0; id < s->body1; id++) {
-        if (floats > ROW_FLOATS)
-            c->v[id].row = 0;
-        else if (c->v[id].row == id && id > 0)
-            cu_load_rows(c, id);
     }
 }
 
@@ -286,8 +225,6 @@ static void stage(cu *c, const nnc_kstage *s)
         return;
     int maps = open_loops(c, s, KA_map);
     cu_declare(c, s);
-    if (c->lanes > 1 && nnc_window_kernel(c->k))
-        load_rows(c, s);
     int reduces = open_loops(c, s, KA_reduce);
     bool row = reduces > 0 && open_row(c, s);
     cu_section(c, s, s->body0, s->body1);

@@ -155,22 +155,6 @@ void cu_load_run(cu *c, int32_t id, int n)
     cu_line(c, "const auto run_%d = nnc_load<%d>(%s + %a);", id, n, c->buf_name[in->buf], &at);
 }
 
-void cu_load_rows(cu *c, int32_t id)
-{
-    const nnc_kins *in = &c->k->ins[id];
-    const nnc_kguard *q = &in->guard[0];
-    const int r = cu_last_axis(nnc_affine_axes(&q->e));
-    nnc_affine at = in->at;
-    at.c -= at.k[r] * q->e.c; /* r is the row's number */
-    cu_line(c, "nnc_vec<%s, %d> row_%d[%lld];", cu_type((nnc_dtype)in->dtype), c->lanes, id,
-        (long long)q->hi);
-    cu_line(c, "#pragma unroll");
-    cu_line(c, "for (int %s = 0; %s < %lld; %s++)", c->axis_name[r], c->axis_name[r],
-        (long long)q->hi, c->axis_name[r]);
-    cu_line(c, "    row_%d[%s] = nnc_load<%d>(%s + %a);", id, c->axis_name[r], c->lanes,
-        c->buf_name[in->buf], &at);
-}
-
 void cu_load(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -192,10 +176,7 @@ void cu_load(cu *c, int32_t id)
     nnc_puts(c->t, lane ? "[e] = " : " = ");
     if (guarded)
         nnc_printf(c->t, "in_%d ? ", id);
-    if (v->row) {
-        cu_put(c, "row_%d[%a]", v->row, &in->guard[0].e);
-        cu_put(c, guarded ? " : nnc_splat<%d>(%r)" : "", c->lanes, in->arg[1]);
-    } else if (v->vector) {
+    if (v->vector) {
         vector_load(c, in, guarded);
     } else if (v->run) {
         run_element(c, id);

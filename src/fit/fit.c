@@ -215,8 +215,8 @@ static nnc_status judge_torch(search *s, const nnc_artifact *a, probe *out)
 static nnc_status plan(search *s, const nnc_model *m, probe *out)
 {
     NNC_OWNED(nnc_artifact) *a = NULL;
-    NNC_TRY(nnc_plan_model(
-        s->e, m, &s->c, true, &a, s->sink)); /* a step has been made of the split model */
+    /* true: a step has been made of the split model */
+    NNC_TRY(nnc_plan_model(s->e, m, &s->c, true, &a, s->sink));
     return s->o->torch ? judge_torch(s, a, out) : judge_nnc(s, a, out);
 }
 

@@ -173,8 +173,8 @@ static void put_row(nnc_text *t, const timeline *m, int i)
 {
     const nnc_plan_device *v = &m->p->device[m->device];
     nnc_put_bytes_column(t, m->live[i], 12, false);
-    const char *class = m->p->cmd[i].op_class; /* without its suffix */
-    nnc_printf(t, "  %-9.*s ", (int)strcspn(class, "_"), class);
+    const char *class = m->p->cmd[i].op_class; /* up to the first _ */
+    nnc_printf(t, "  %-9.*s ", (int)nnc_min64((int64_t)strcspn(class, "_"), 9), class);
     nnc_put_layers_column(t, layers_of(m->p, i), LAYERS);
     nnc_puts(t, "  ");
     for (int64_t k = 0; k < m->live[i] * BAR / nnc_max64(v->lower_bound, 1); k++)

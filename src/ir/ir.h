@@ -357,7 +357,7 @@ static inline bool nnc_op_is_winograd(nnc_op op) { return op == OP_winograd || o
 int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n);
 /* Images and rows of tiles of the node's block, where there are so many. */
 void nnc_winograd_block(const nnc_node *n, int64_t all_images, int64_t all_rows, int64_t *images, int64_t *rows);
-/* Does pooling n have windows of 2x2 elements of an image that lie side by side? */
+/* Whether a pooling has windows of 2x2, stride 2, no padding and no dilation. */
 bool nnc_halves(const nnc_graph *g, const nnc_node *n);
 /* Whether each output channel of a convolution reads only one input channel (groups = input channels). */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);

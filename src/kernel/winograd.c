@@ -39,7 +39,7 @@ typedef struct position {
     nnc_affine dim[DIMS];
 } position;
 
-/* A tmp buffer of points: those of a tile, or of a channel's weights, lie in rows of as many planes. */
+/* A tmp buffer: plane p holds point p, with one row for each tile (in g: each output). */
 typedef struct points {
     int buf;
     int64_t plane, row; /* elements from one to the next */
@@ -637,11 +637,12 @@ static void add_tmp(winograd *w, points *p, int64_t rows, int64_t row)
         (nnc_kbuf){.role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * p->plane};
 }
 
-/* Elements from tile to tile where these are summed: rows at multiples of few of a cache's sets would compete for them. */
+/* Elements from tile to tile where these are summed. */
 static int64_t apart(int64_t channels)
 {
-    enum { SETS = 128 };
-    return channels % SETS ? channels : channels + LINE;
+    /* elements: rows at multiples of 512 bytes meet in 8 of L1's 64 sets */
+    enum { FEW_SETS = 128 };
+    return channels % FEW_SETS ? channels : channels + LINE;
 }
 
 /* Sizes of the tiles and blocks; y: the convolution's result, or its gradient. */

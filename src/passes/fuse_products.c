@@ -323,7 +323,7 @@ static bool has_functions(const nnc_node *n)
 /* What kernel k of convolutions is expected to take. Rows that several blocks need are computed for each. */
 static int64_t convs_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *mem)
 {
-    /* A function of sums in registers takes a part more than alone (96 channels of 20x20, two of them: sin 1.16, tanh 1.2, gelu 1.3,
+    /* A function of sums in registers takes a third more than alone (96 channels of 20x20, two of them: sin 1.16, tanh 1.2, gelu 1.3,
      * mish 1.66 times as long). */
     enum { WAITS = 3 };
     nnc_kpart part[NNC_KPARTS];

@@ -53,7 +53,7 @@ static bool all_ones(const nnc_node *n, nnc_akey key)
     return true;
 }
 
-/* Is convolution c, of type k of weights, of the kind that the algorithm computes? */
+/* Whether the algorithm computes convolution c, whose weights have type k. */
 static bool applies(const nnc_graph *g, const nnc_node *c, const nnc_type *k)
 {
     const nnc_type *x = nnc_typeof(g, c->in[0]), *y = result_of(g, c);
@@ -148,7 +148,8 @@ static void compare(
 /* The fastest way by Winograd's algorithm; direct_ns: the direct sums' time. */
 static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_t direct_ns)
 {
-    enum { MOST_IMAGES = 64, END = 16 }; /* END: FLOPs of each direct sum's, as its price has */
+    /* END: FLOPs that the end of a direct sum takes, as in its price */
+    enum { MOST_IMAGES = 64, END = 16 };
     const int64_t threads = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1),
                   lanes = nnc_max64(t->vector_bits / 32, 1);
     const double flops = (double)a->flops + END * (double)a->results;
@@ -252,7 +253,7 @@ static const char *not_kernel(pass *p, const nnc_graph *body)
     return why ? why : "";
 }
 
-/* Takes a max pooling into the kernel of convolution v, where nothing else reads this. */
+/* Takes a max pooling into the kernel of convolution v, if nothing else reads its result. */
 static void take_pool(pass *p, nnc_ref v)
 {
     const nnc_node *pool = edit_only_user(p, v);

@@ -23,7 +23,7 @@ enum {
     WIDE = 1500,
     MOST = 2400,
     TEXT = 11,
-    OPS = 8 /* that have colours of their own */
+    OPS = 8 /* colours; the last one is of communication and all further ops */
 };
 
 static const char *const op_colours[OPS] = {
@@ -37,8 +37,8 @@ typedef struct chart {
     int64_t end_ps; /* of what is drawn */
     double left, width, top, bottom;
     double *lane_y;
-    const char
-        *op[OPS]; /* in the order of their first spans; op[0] NULL: boxes are coloured by kind */
+    /* In the order of their first spans; op[0] NULL: boxes are coloured by kind. */
+    const char *op[OPS];
 } chart;
 
 static double x_of(const chart *c, int64_t ps)
@@ -69,7 +69,6 @@ static void limit(chart *c)
 
 /* ---- ops ------------------------------------------------------------------------------------------------- */
 
-/* The last colour is of communication and all further ops. */
 static int number_of_op(const chart *c, const nnc_slice *s)
 {
     int k = 0;
@@ -165,7 +164,7 @@ static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
     c->out->oom = c->out->oom || tip.oom;
 }
 
-/* Whether k, which begins at most `touch` after `last`, the end of the box that s begins, belongs to that box. */
+/* Whether span k belongs to the box that s begins and that ends at `last`: alike, and begins at most `touch` after it. */
 static bool is_alike(
     const chart *c, const nnc_slice *s, const nnc_slice *k, int64_t last, double touch)
 {

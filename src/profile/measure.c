@@ -145,22 +145,18 @@ nnc_status nnc_profile_predict(
 {
     const nnc_plan *p = a->plan;
     const nnc_sim_plan_options o = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
-    nnc_sim_plan s;
+    NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
     *out = (nnc_profile){.artifact = a, .predicted = true, .median_ms = NAN, .active = 1};
     describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
     NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),
                       *end = nnc_calloc((size_t)s.n_cmd + 1, sizeof *end);
-    nnc_status st = start && end ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; !st && i < s.n_cmd; i++) {
+    NNC_NEED(start && end, sink);
+    for (int i = 0; i < s.n_cmd; i++) {
         start[i] = s.span[i].start_ps;
         end[i] = s.span[i].end_ps;
     }
-    if (!st && !keep(&out->arena, &r, p, s.first, s.n_cmd, start, end))
-        st = nnc_nomem(sink);
-    if (!st)
-        st = conclude(e, out, s.first, s.n_cmd, &r, 0, 1, sink);
-    nnc_sim_plan_deinit(&s);
-    return st;
+    NNC_NEED(keep(&out->arena, &r, p, s.first, s.n_cmd, start, end), sink);
+    return conclude(e, out, s.first, s.n_cmd, &r, 0, 1, sink);
 }

@@ -26,13 +26,12 @@ static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p, const nnc_s
 {
     nnc_printf(t, "%s on %s, %d thread%s: ", p->artifact->source->name, nnc_env_target(e),
         nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
+    nnc_puts(t, "a run takes ");
     if (p->predicted) {
-        nnc_puts(t, "a run takes ");
         nnc_put_ms(t, p->wall_ms, 0);
         nnc_puts(t, " ms, predicted by the simulator, not measured\n");
         return;
     }
-    nnc_puts(t, "a run takes ");
     nnc_put_ms(t, p->median_ms, 0);
     nnc_printf(t, " ms (median); with time stamps around each command ");
     nnc_put_ms(t, p->wall_ms, 0);

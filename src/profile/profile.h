@@ -10,7 +10,7 @@ typedef enum nnc_profile_by {
     BY_command, /* a command, with the layers that it computes */
     BY_layer,   /* a layer; the time of a fused kernel is divided among its layers by their least times as written */
     BY_module,  /* a prefix of layers' paths, with the time of all that is in it, divided as by layer */
-    BY_op,      /* a kind of op: conv, matmul, ewise, ... */
+    BY_op,      /* a class of ops: conv3x3, matmul, ewise, ... (docs/hardware.md) */
     BY_kernel,  /* a generated function, or a kind of library call */
     BY_part,    /* of a training step: forward, loss, backward, optimizer */
     BY_device,  /* a stream of a device */

@@ -692,7 +692,6 @@ nnc_status nnc_exec_create(
     *out = NULL;
     nnc_exec *e = nnc_calloc(1, sizeof *e);
     NNC_NEED(e, sink);
-    nnc_arena_init(&e->arena, 0);
     e->p = p;
     e->use = &e->own;
     nnc_status status = create(e, o, sink);

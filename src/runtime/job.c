@@ -13,7 +13,6 @@ nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink)
     *out = NULL;
     nnc_job *j = nnc_calloc(1, sizeof *j);
     NNC_NEED(j, sink);
-    nnc_arena_init(&j->arena, 0);
     nnc_status st = nnc_comm_split(c, &j->comm, sink);
     if (st) {
         nnc_arena_deinit(&j->arena);

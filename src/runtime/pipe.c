@@ -168,7 +168,6 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
     NNC_NEED(q, sink);
     q->e = e;
     q->passes = passes_input(e->p);
-    nnc_arena_init(&q->arena, 0);
     NNC_TRY(create(q, sink));
     *out = q;
     q = NULL;

@@ -38,7 +38,6 @@ nnc_status nnc_stage_create(nnc_exec *e, nnc_stage **out, nnc_sink *sink)
     *out = NULL;
     NNC_NEED(q, sink);
     q->e = e;
-    nnc_arena_init(&q->arena, 0);
     q->input = ARENA_NEW(&q->arena, staged, e->p->n_input + 1);
     q->up = ARENA_NEW(&q->arena, up, e->p->n_device);
     NNC_NEED(q->input && q->up, sink);

@@ -532,8 +532,8 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     nnc_training step = training ? *training : (nnc_training){0};
     step.accumulate = 1;
     training = training ? &step : NULL;
-    NNC_LOCAL(measure)
-    s = {.e = e, .t = &e->target[0], .training = training, .g = m, .m = out, .a = a, .sink = sink};
+    NNC_LOCAL(measure) s = {.e = e, .t = &e->target[0], .g = m, .m = out, .a = a, .sink = sink};
+    s.training = training;
     nnc_compile_options one = options->compile;
     NNC_OWNED(nnc_artifact) *artifact = NULL, *adding = NULL;
     one.devices = one.streams = 1;

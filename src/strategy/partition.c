@@ -159,8 +159,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
     const int devices = count_devices(e, &of, o->compile.devices);
     if (e->cluster)
         NNC_TRY(check_devices(e->cluster, devices, sink));
-    NNC_LOCAL(nnc_partition_table)
-    t = {.m = &of,
+    NNC_LOCAL(nnc_partition_table) t = {.m = &of,
         .graph = m,
         .training = training,
         .o = o,

@@ -256,7 +256,6 @@ nnc_status nnc_partition_several_report(nnc_env *e, nnc_model *const *m, const c
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = e->cluster->file},
             "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
             nnc_plural(e->cluster->n_device, "s"), s.devices);
-    nnc_arena_init(&s.a, 0);
     const nnc_status st = measure_all(&s);
     nnc_json_writer w = {.out = out, .csv = f == NNC_CSV};
     if (!st && f == NNC_TEXT)

@@ -16,7 +16,7 @@ typedef struct shares {
     double *memory; /* by block and device: of the block's results' bytes on one device */
     int64_t *weights; /* by device */
     row_tasks t;
-    row_split_cost *cost; /* by block; NULL: not asked for */
+    row_split_cost *cost; /* also filled, by block; NULL: not asked for */
     nnc_arena *a;
 } shares;
 
@@ -261,7 +261,7 @@ static nnc_status split_model(
     return NNC_OK;
 }
 
-/* Multiplies costs of blocks, so that together they are ns: computing and transfers that are at the same time. */
+/* Scales computing and transfers, which overlap, so that together they take ns. */
 static void scale(const rows *r, const row_split_cost *of, int64_t ns)
 {
     int64_t *const v[] = {

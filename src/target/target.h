@@ -27,7 +27,7 @@ typedef struct nnc_target {
     bool host;              /* this machine (nnc_target_host), not described by a file or a name */
     const char *cpu;        /* LLVM CPU name, "" = host (files: nnc_target_load names the generic one) */
     const char *features;   /* LLVM feature string, "" = of the CPU */
-    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd"; a row of aarch64.c, which makes it an AArch64
+    const char *core;       /* a CPU's family, by which cost/ prices instructions: "amd"; a row of aarch64.c, which makes it an AArch64
                              * CPU; all others as Intel's */
     int vector_bits;        /* width of vector registers: 128, 256, 512 */
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */

@@ -202,7 +202,7 @@ static nnc_status finish(
     return s;
 }
 
-/* A kernel under a name that is as long as most names at least, *name (nnc_malloc), and says nothing of the kernel. */
+/* A copy of the kernel under a neutral name, *name (nnc_malloc), at least as long as its own and mostly of one length. */
 static nnc_status hide_name(const nnc_kernel *k, nnc_kernel *out, char **name, nnc_sink *sink)
 {
     enum { MOST = 128 };

@@ -63,8 +63,7 @@ V ll_any(ll_mod *m, V mask); /* i1: is any lane true? */
 V ll_wide(ll_mod *m, V x); /* f32 to f64 */
 V ll_narrow(ll_mod *m, V x); /* f64 to f32 */
 V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n); /* b NULL: lanes of a only */
-V ll_row(ll_mod *m, V a, V b, int from, int step,
-    int n); /* the same with lanes from, from + step, ... */
+V ll_row(ll_mod *m, V a, V b, int from, int step, int n); /* the same with lanes from, from + step, ... */
 V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live); /* <lanes x i1>: true in the first `live` */
 int ll_pow2_up(int64_t n); /* the least power of two that is not below n */
@@ -182,8 +181,7 @@ struct ll_emit {
     int64_t shift[NNC_KAXES]; /* constant offset of the index from `axis` */
     V *given; /* by instruction: a load's value computed elsewhere, or NULL */
     V *base; /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
-    int64_t
-        *beyond; /* elements from there to its address; they become a displacement in the loop */
+    int64_t *beyond; /* elements from there to its address; they become a displacement in the loop */
     int base_axis;
     nnc_kguard held[NNC_KGUARDS]; /* guards that hold here (ll_reached) */
     int n_held;
@@ -195,16 +193,14 @@ struct ll_emit {
     struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
     const nnc_kring *ring; /* by buffer */
     V *ring_at; /* by buffer: the row of the current point's row 0 */
-    V first
-        [NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
+    V first[NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
     V args; /* the pointer array: readable memory, whatever the kernel */
     V *buf; /* base pointers */
     V *val; /* by instruction */
     uint32_t *dep; /* axes that a value depends on, by instruction */
     uint8_t phase; /* LL_*: the part of the stages that ll_stages emits */
     int steps; /* of LL_STEP */
-    V last
-        [NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
+    V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
     V added; /* i1: earlier terms are in the results; NULL: there are none */
     V ahead; /* memory with the address that the next strip prefetches from (ahead.c); NULL: none */
     V ahead_from; /* that address, in a strip */
