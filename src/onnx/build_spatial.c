@@ -150,7 +150,7 @@ static void neighbours(ox_build *b, const sampler *s, nnc_ref x, side *out)
 /* The sum over all combinations of neighbours. */
 static nnc_ref interpolate(ox_build *b, nnc_ref x, int dims, const side *sides)
 {
-    nnc_ref sum = NNC_NONE, index[3], weight = NNC_NONE;
+    nnc_ref sum = NNC_NONE, index[3] = {0}, weight = NNC_NONE;
     int all = 1;
     for (int i = 0; i < dims; i++)
         all *= sides[i].n;
