@@ -50,7 +50,7 @@ done <"$dir/jobs"
 
 # A file without findings leaves none behind; its key is kept.
 export dir clean flags
-xargs -P "$(nproc)" -n 2 sh -c 'clang-tidy -p "$dir" $flags "$0" >"$dir/found/$1" 2>&1 && rm "$dir/found/$1" && key=$(cat "$dir/keys/$1") &&
+xargs -r -P "$(nproc)" -n 2 sh -c 'clang-tidy -p "$dir" $flags "$0" >"$dir/found/$1" 2>&1 && rm "$dir/found/$1" && key=$(cat "$dir/keys/$1") &&
     [ -n "$key" ] && : >"$clean/$key"; :' <"$dir/todo"
 [ -z "$(ls "$dir/found")" ] || {
     cat "$dir"/found/* | grep -vE '^[0-9]+ warnings? |^Suppressed |^Use -' | head -n 100
