@@ -78,12 +78,13 @@ static void put_graph(nnc_text *t, const at *c, bool fixed)
         "groups=%d}\n",
         c->turned ? "_transpose" : "", c->end ? ", %b" : "", c->pad[0], c->pad[1], c->pad[2],
         c->pad[3], c->stride, c->stride, c->dilation, c->dilation, c->groups);
-    if (c->end == 3)
+    if (c->end > 2)
         nnc_printf(t, "%%j = input : f32[%d,%d,%d,%d]\n%%r = relayout %%j {order=[0,2,3,1]}\n",
             BATCH, c->outputs, extent(c, 0), extent(c, 1));
     nnc_puts(t, c->end == 1   ? "%z = relu %y\n"
                 : c->end == 2 ? "%z = silu %y\n"
                 : c->end == 3 ? "%s = add %y, %r\n%z = relu %s\n"
+                : c->end == 4 ? "%z = mul %y, %r\n"
                               : "%z = neg %y\n");
     nnc_puts(t, "return %z }");
 }
@@ -98,15 +99,18 @@ static int ops(const nnc_graph *g, nnc_op op)
     return n;
 }
 
-/* The graph of x's and w's gradients. */
+/* The graph of x's and w's gradients, where r is that of z if there is one: its channels lie last. */
 static void differentiate(nnc_graph *g)
 {
-    nnc_ref x[4], dx[4];
+    nnc_ref x[4], dx[4], dz = NNC_NONE;
     int n = 0;
-    for (uint32_t i = 0; i < g->n_node; i++)
+    for (uint32_t i = 0; i < g->n_node; i++) {
         if (g->node[i].op == OP_input)
             x[n++] = g->node[i].out;
-    CHECK_OK(nnc_gradients(g, 1, g->output, NULL, n, x, dx, test_sink));
+        else if (g->node[i].op == OP_relayout && n > 2)
+            dz = g->node[i].out;
+    }
+    CHECK_OK(nnc_gradients(g, 1, g->output, dz == NNC_NONE ? NULL : &dz, n, x, dx, test_sink));
     for (int i = 0; i < n; i++)
         if (dx[i] != NNC_NONE)
             nnc_output(g, dx[i], NULL);
@@ -126,7 +130,7 @@ static nnc_graph *rewritten(const nnc_graph *g)
 /* Results of g as the pass made it, h, near those of g: docs/math.md. */
 static void compare(const nnc_graph *g, const nnc_graph *h, int i, int threads)
 {
-    enum { MOST = 3 }; /* 1e-6 of the largest result */
+    enum { MOST = 5 }; /* 1e-6 of the largest result */
     NNC_LOCAL(nnc_text) why = {0};
     nnc_compile_options o = nnc_compile_defaults;
     nnc_env *e = NULL;
@@ -167,8 +171,10 @@ TEST(winograd_of_drawn_convolutions)
 {
     int many[2] = {0}, few = 0, gradients = 0;
     for (int i = 0; i < test_draws(96); i++) {
-        const at c = drawn(i);
+        at c = drawn(i);
         const bool fixed = i % 2 == 0;
+        if (i % 3 == 0 && c.end % 2) /* gradients at a relu's near ties may be of either side */
+            c.end = 4;
         NNC_LOCAL(nnc_text) t = {0};
         nnc_scan s;
         put_graph(&t, &c, fixed);
