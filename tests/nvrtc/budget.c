@@ -306,21 +306,25 @@ static int joined_bytes(const nnc_kernel *k)
 }
 
 /* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes.
- * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) Each mod of f64 has its call in a loop of its own, around which other
- * registers are saved. */
+ * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) Each stage, and each mod of f64, has its call in a loop of its own, around
+ * which other registers are saved. */
 static int called_bytes(const nnc_kernel *k)
 {
     static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
         SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh, SC_tanh,
         SC_sigmoid};
-    int mods = 0;
-    bool any = false;
-    for (int i = 0; i < k->n_ins; i++) {
+    int mods = 0, loops = 0, last = -1;
+    for (int i = 0, stage = 0; i < k->n_ins; i++) {
+        while (stage < k->n_stage && i >= k->stage[stage].post1)
+            stage++;
         for (size_t j = 0; j < NNC_COUNT(calls) && k->ins[i].op == KO_sop; j++)
-            any = any || k->ins[i].sop == calls[j];
+            if (k->ins[i].sop == calls[j] && stage > last) {
+                loops++;
+                last = stage;
+            }
         mods += k->ins[i].op == KO_sop && k->ins[i].sop == SC_mod && k->ins[i].dtype == DT_f64;
     }
-    return mods > 1 ? mods * SLOW_CALL : any ? SLOW_CALL : 0;
+    return (mods > loops ? mods : loops) * SLOW_CALL;
 }
 
 /* A routine of f64 has its operands in registers of its own, beside those of the loops around it. */
