@@ -32,6 +32,8 @@ static way way_to(comparison *c, const program *p, int o)
     return w;
 }
 
+#define FAST_ERROR 0x1p-15 /* relative, of functions under --math=fast */
+
 /* The nmse limit without conditioning. Without a reference it is that of the coarsest intermediate type. */
 static double plain_limit(comparison *c, const program *p, int o)
 {
@@ -40,6 +42,8 @@ static double plain_limit(comparison *c, const program *p, int o)
     way w = way_to(c, p, o);
     double limit = nnc_default_tolerance(
         c->reference.ran ? (nnc_dtype)nnc_result_type(p, o)->dtype : w.coarsest);
+    if (!c->reference.ran && c->o->compile.math == MATH_fast) /* which conditioning counts */
+        limit = fmax(limit, 4 * FAST_ERROR * FAST_ERROR);
     return w.rounded ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
 }
 
@@ -47,7 +51,7 @@ static nnc_rounding rounding_of(const comparison *c, const program *p, bool roun
 {
     nnc_precision precision = p->a->plan->precision;
     double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-    nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? 0x1p-15 : 0};
+    nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? FAST_ERROR : 0};
     if (rounded) {
         r.operand_unit = unit;
         r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;

@@ -306,8 +306,8 @@ static int joined_bytes(const nnc_kernel *k)
 }
 
 /* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes.
- * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) Each stage, and each mod of f64, has its call in a loop of its own, around
- * which other registers are saved. */
+ * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) Each stage, and each mod of f64, has its call in a loop of its own,
+ * around which other registers are saved. */
 static int called_bytes(const nnc_kernel *k)
 {
     static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
