@@ -28,6 +28,7 @@ CASES = {
     "resnet50": ("resnet50", {"batch": 4}, {"batch": 1, "image": 64}, []),
     "efficientnet_b0 frozen": ("efficientnet_b0", {"batch": 8, "frozen": 1, "classes": 100},
                                {"batch": 1, "image": 64, "frozen": 1, "classes": 100}, []),
+    "bert": ("bert_base", {"batch": 2}, {"batch": 1, "tokens": 16}, []),
     "multi_linear 1": ("multi_linear", {"models": 1, "batch": 32}, {"models": 1}, ["--loss=mse"]),
     "multi_linear 8": ("multi_linear", {"models": 8, "batch": 32}, {"models": 8}, ["--loss=mse"]),
     "multi_linear 32": ("multi_linear", {"models": 32, "batch": 32}, {"models": 32}, ["--loss=mse"]),
