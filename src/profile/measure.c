@@ -237,6 +237,19 @@ static nnc_status measure_runs(profiler *f, nnc_env *e, int warmup, run *r, int 
     return profile_runs(f, warmup, r, n);
 }
 
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The threads of a single stream wait for each other without sleeping. */
+static bool awake(const nnc_plan *p)
+{
+    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]);
+}
+
 nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_compare_options *t,
     const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
@@ -247,12 +260,16 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     NNC_OWNED(nnc_tracing) *x = NULL;
     int n = 0;
     f.n = s->plan->end[last] - first;
-    *out = (nnc_profile){.artifact = s->a, .overhead = NO_RATIO};
+    *out = (nnc_profile){.artifact = s->a, .overhead = NO_RATIO, .cpu_share = NAN};
     run *r = ARENA_NEW(&out->arena, run,
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
     nnc_power_begin(&out->power, s->plan, NULL, true);
+    const int64_t t0 = nnc_now_ns(), cpu = cpu_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
+    const int64_t threads = nnc_max64(nnc_env_threads(e), 1);
+    if (awake(s->plan))
+        out->cpu_share = (double)(cpu_ns() - cpu) / (double)(threads * (nnc_now_ns() - t0) + 1);
     nnc_power_end(&out->power);
     out->median_ms = nnc_times_at(&times, 0.5);
     out->first_run = nnc_exec_first_run(s->exec);
@@ -289,8 +306,12 @@ nnc_status nnc_profile_predict(
     const nnc_sim_plan_options o = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
     NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
-    *out = (nnc_profile){
-        .artifact = a, .predicted = true, .median_ms = NAN, .overhead = NO_RATIO, .active = 1};
+    *out = (nnc_profile){.artifact = a,
+        .predicted = true,
+        .median_ms = NAN,
+        .overhead = NO_RATIO,
+        .cpu_share = NAN,
+        .active = 1};
     describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
     NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),

@@ -340,8 +340,9 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
         J_REAL("overhead", nnc_decimals(p->overhead.ratio - 1, 6)),
         J_REAL("overhead_low", nnc_decimals(p->overhead.low - 1, 6)),
         J_REAL("overhead_high", nnc_decimals(p->overhead.high - 1, 6)),
-        J_MS("outside_ms", p->outside_ms), J_INT("streams", p->lanes),
-        J_INT("chunks", p->artifact->chunks), J_STRING("verdict", nnc_text_str(&verdict)));
+        J_MS("outside_ms", p->outside_ms), J_REAL("cpu_share", nnc_decimals(p->cpu_share, 6)),
+        J_INT("streams", p->lanes), J_INT("chunks", p->artifact->chunks),
+        J_STRING("verdict", nnc_text_str(&verdict)));
     if (!p->predicted) {
         nnc_put_first_run_json(w, &p->first_run);
         nnc_power_json(&p->power, p->median_ms, w);

@@ -107,6 +107,7 @@ typedef struct nnc_profile {
     double wall_ms, median_ms; /* of a profiled run; of a run without profiling, NaN where predicted */
     double idle_ms;            /* of all lanes */
     nnc_ratio overhead;        /* time of a profiled run to that of another; NaN: not measured */
+    double cpu_share;          /* CPU time of the process in runs without profiling, of that of its threads; NaN: they may sleep */
     double outside_ms;         /* of a profiled run before its first and after its last command: submitting and waiting; 0 on GPUs */
     nnc_power power;           /* of runs without profiling */
     nnc_exec_phases first_run; /* of the session, before its second run */

@@ -8,6 +8,11 @@
 /* Commands shorter than this are mostly launch: starting threads and meeting them again. */
 #define SHORT_MS 0.01
 
+#define TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
+#define FAR \
+    0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
+#define BUSY 0.8 /* share of the CPU below which other programs must have run */
+
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
     int n_brief;
@@ -30,10 +35,11 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
-static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
+/* What the time is bound by: of several reasons the first that holds. */
+static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     const double lanes = p->wall_ms * p->lanes, moved = s->least - s->bound[LEVEL_arithmetic];
-    const bool arithmetic = s->bound[LEVEL_arithmetic] > moved;
+    const bool others = p->cpu_share < BUSY;
     if (p->idle_ms > 0.5 * lanes)
         nnc_printf(out, "Bound by waiting: no command runs for %.0f %% of the streams' time.",
             100 * p->idle_ms / lanes);
@@ -41,8 +47,24 @@ static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(out,
             "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
             s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
+    else if (s->least > TOO_FAST * s->busy)
+        nnc_puts(out, "Faster than the limits: when this machine's rates were measured it was busy "
+                      "(--no-cache measures them again).");
+    else if (s->least < FAR * s->busy && !others)
+        nnc_printf(
+            out, "At no limit: its commands take %.1f times their least time.", s->busy / s->least);
     else
-        nnc_printf(out, "Bound by %s.", arithmetic ? "arithmetic" : "memory");
+        nnc_printf(
+            out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
+    if (others)
+        nnc_printf(out, " Other programs ran: its threads had the CPU for %.0f %% of the time.",
+            100 * p->cpu_share);
+}
+
+static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
+{
+    const double moved = s->least - s->bound[LEVEL_arithmetic];
+    put_reason(p, s, out);
     nnc_puts(out, " The least time of its commands is ");
     nnc_put_ms(out, s->least, 0);
     nnc_printf(out, " ms, %.0f %% of theirs (%.0f %% of it arithmetic, %.0f %% memory and caches).",

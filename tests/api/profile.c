@@ -215,6 +215,44 @@ TEST(profile_page_keeps_names_in_its_script)
     close_profile(&x);
 }
 
+/* ---- the verdict ------------------------------------------------------------------------------------------- */
+
+/* Each command takes ms and at least least_ms, by `bound`; idle_ms besides. */
+static void check_verdict(profiled *x, double ms, double least_ms, roof_level bound, double idle_ms,
+    double cpu_share, const char *want)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    for (int i = 0; i < x->p.n; i++) {
+        x->p.cmd[i].ms = ms;
+        x->p.cmd[i].least_ms = least_ms;
+        x->p.cmd[i].bound = bound;
+    }
+    x->p.idle_ms = idle_ms;
+    x->p.wall_ms = x->p.n * ms + idle_ms;
+    x->p.cpu_share = cpu_share;
+    nnc_profile_verdict(&x->p, &t);
+    if (strncmp(nnc_text_str(&t), want, strlen(want)) != 0)
+        test_fail(__FILE__, __LINE__, "expected %s, found %s", want, nnc_text_str(&t));
+}
+
+TEST(profile_gives_a_verdict)
+{
+    profiled x;
+    if (profile(&x, 1, NULL)) {
+        check_verdict(&x, 1, 0.7, LEVEL_arithmetic, 0, 1, "Bound by arithmetic. The least");
+        check_verdict(&x, 1, 0.7, LEVEL_l2, 0, 1, "Bound by memory. The least");
+        check_verdict(&x, 1, 0.7, LEVEL_memory, 100, 1, "Bound by waiting: no command runs for ");
+        check_verdict(&x, 0.005, 0.001, LEVEL_memory, 0, 1, "Bound by launches: ");
+        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10.0 times");
+        check_verdict(&x, 1, 2, LEVEL_memory, 0, 1, "Faster than the limits: ");
+        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 0.25,
+            "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time. "
+            "The");
+        check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+    }
+    close_profile(&x);
+}
+
 /* ---- against another one --------------------------------------------------------------------------------- */
 
 /* The profile in a file, as --format=json prints it. */
