@@ -159,7 +159,7 @@ static nnc_status time_session(const char *title, nnc_session *s, const machine 
         bytes += p->cmd[i].bytes;
     }
     double median = (double)t.ns[t.n / 2] * 1e-9, roof = roofline(p, m);
-    pairs in_turn = nnc_pairs(t.share, t.bursts);
+    nnc_ratio in_turn = nnc_pairs(t.share, t.bursts);
     printf("%-44s %9.3f %9.3f %9.3f %6.0f%% %6.0f%% [%3.0f,%4.0f] %8.1f %7.1f\n", title,
         median * 1e3, (double)t.ns[0] * 1e-6, roof * 1e3, 100 * roof / median, 100 * in_turn.ratio,
         100 * in_turn.low, 100 * in_turn.high, (double)flops / median * 1e-9,

@@ -63,7 +63,15 @@ extern const char *const nnc_level_names[LEVEL__COUNT];
 /* Rates of a CPU's threads: bytes/s of copies by level, and FLOP/s in f32. 0: not measured yet. */
 typedef struct nnc_rates {
     double bytes_s[LEVEL_arithmetic], flops_s;
+    int64_t since_s; /* when the first of them was measured, in seconds since 1970 */
+    bool changed;    /* since nnc_rates_open */
 } nnc_rates;
+/* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
+ * key is the CPU's name and instructions, caches, threads, and nnc's version. Without a cache, or on other targets, both do nothing. */
+void nnc_rates_open(nnc_rates *r, const nnc_env *e);
+void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
+/* Forgets what was measured before this command, for a machine that turned out to be faster. False: nothing was. */
+bool nnc_rates_again(nnc_rates *r, int64_t begun_s);
 /* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
  * measured at their first use; of others they are the target's. */
 double nnc_command_least_ns(nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound);
@@ -80,5 +88,19 @@ nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool i
 /* Quantile `share` (0..1) of sorted times in ms, interpolated linearly, and their mean; NaN when there are none. */
 double nnc_times_at(const nnc_times *t, double share);
 double nnc_times_mean(const nnc_times *t);
+/* Ratio of two times over pairs that were measured one after the other: the median with its distribution-free 95 % confidence interval,
+ * which assumes independent ratios. low and high are NaN with fewer than 6 pairs; ratio is NaN without pairs. */
+typedef struct nnc_ratio {
+    int n;
+    double ratio, low, high;
+} nnc_ratio;
+
+/* Computes this from n ratios, which it sorts. */
+nnc_ratio nnc_pairs(double *ratio, int n);
+/* Whether the interval excludes 1. */
+static inline bool nnc_significant(const nnc_ratio *p)
+{
+    return p->low > 1 || p->high < 1;
+}
 
 #endif

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static const pairs NO_PAIRS = {0, NAN, NAN, NAN};
+static const nnc_ratio NO_PAIRS = {0, NAN, NAN, NAN};
 
 void nnc_compare_say(const comparison *c, const char *phase, const char *detail)
 {

@@ -18,21 +18,6 @@ typedef struct timed {
     int n_burst, cap_burst;
 } timed;
 
-/* Ratio of two programs' times over pairs of bursts of the same round: the median with its distribution-free 95 % confidence interval,
- * which assumes independent ratios. low and high are NaN with fewer than 6 pairs; ratio is NaN without pairs. */
-typedef struct pairs {
-    int n;
-    double ratio, low, high;
-} pairs;
-
-/* Computes this from n ratios, which it sorts. */
-pairs nnc_pairs(double *ratio, int n);
-/* Whether the interval excludes 1. */
-static inline bool nnc_significant(const pairs *p)
-{
-    return p->low > 1 || p->high < 1;
-}
-
 /* One output of one program: its errors and the verdict. */
 typedef struct judged {
     nnc_error reference, unfused; /* errors against float64 and against the unfused program */
@@ -59,7 +44,7 @@ typedef struct program {
     nnc_artifact *a;
     nnc_session *s;       /* while it is being measured */
     timed t[2];           /* without copies; with copies, if requested */
-    pairs paired[2];      /* against the previous program; a variant against fused */
+    nnc_ratio paired[2];  /* against the previous program; a variant against fused */
     nnc_io_report io;     /* of t[1] */
     nnc_section last;     /* last section of a run: main, or step in training */
     double part_ms[PART__COUNT]; /* training: median over steps; 0: not measured */
@@ -91,7 +76,7 @@ typedef struct comparison {
     kept kept[MAX_KEPT];
     int n_kept;
     bool kept_all;
-    pairs paired[2];         /* fused against unfused, indexed like program.t */
+    nnc_ratio paired[2];     /* fused against unfused, indexed like program.t */
     nnc_io io;               /* what is timed, as requested; models in chunks are always timed with copies */
     bool main;               /* index of the reported times: 0 without copies, 1 with copies */
     double *conditioning[2]; /* by output: mean square, with contractions as typed and with rounded ones; NULL: not needed */

@@ -95,7 +95,7 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
 }
 
 /* From paired bursts; in brackets where the difference is not statistically significant. */
-static void put_change(nnc_text *t, summary before, summary now, const pairs *p)
+static void put_change(nnc_text *t, summary before, summary now, const nnc_ratio *p)
 {
     double ratio = p->n ? p->ratio : now.median_ms / before.median_ms;
     char change[32];
@@ -158,7 +158,7 @@ static void text_siblings(nnc_text *t, const comparison *c)
         const program *p = sibling_program(c, i), *f = &c->p[c->fused];
         if (!p)
             continue;
-        const pairs *q = &p->paired[c->main];
+        const nnc_ratio *q = &p->paired[c->main];
         char name[64];
         snprintf(name, sizeof name, "%s%s", sibling_rows[i], p == f ? " (chosen)" : "");
         nnc_printf(t, "  %-22s", name);
@@ -182,7 +182,7 @@ static void json_siblings(nnc_json_writer *w, const comparison *c)
         const program *p = sibling_program(c, i), *f = &c->p[c->fused];
         if (!p)
             continue;
-        const pairs q = p == f ? (pairs){0, NAN, NAN, NAN} : p->paired[c->main];
+        const nnc_ratio q = p == f ? (nnc_ratio){0, NAN, NAN, NAN} : p->paired[c->main];
         NNC_JSON_ROW(w, 2, J_STRING("variant", sibling_rows[i]), J_BOOL("chosen", p == f),
             J_MS("least_ms", nnc_times_at(&p->t[c->main].run, 0)), J_INT("pairs", q.n),
             J_REAL("ratio", q.ratio), J_REAL("low", q.low), J_REAL("high", q.high),
@@ -205,7 +205,7 @@ static double fused_ratio(const comparison *c)
 
 static void text_headline(nnc_text *t, const comparison *c)
 {
-    const pairs *p = &c->paired[c->main];
+    const nnc_ratio *p = &c->paired[c->main];
     double ratio = fused_ratio(c), times = ratio < 1 ? 1 / ratio : ratio;
     if (c->fused == c->unfused) {
         nnc_puts(t, "fused = unfused: this model has nothing to fuse\n");
@@ -540,7 +540,7 @@ static void json_runs(nnc_json_writer *w, const comparison *c)
 static nnc_status print_json(const comparison *c, nnc_text *t)
 {
     nnc_json_writer writer = {.out = t}, *w = &writer;
-    const pairs *p = &c->paired[c->main];
+    const nnc_ratio *p = &c->paired[c->main];
     nnc_json_open(w, NULL, '{');
     NNC_JSON(w, J_STRING("model", c->model->name), J_STRING("target", nnc_env_target(c->env)),
         J_INT("threads", nnc_env_threads(c->env)));

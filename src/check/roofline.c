@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -16,6 +17,58 @@
 enum { TRIES = 3, CACHE_NS = 1000000, MOST_PARTS = 256, MOST_BYTES = 256 << 20 };
 
 const char *const nnc_level_names[LEVEL__COUNT] = {"L1", "L2", "L3", "memory", "arithmetic"};
+
+/* ---- kept rates -------------------------------------------------------------------------------------- */
+
+static bool key_of(const nnc_env *e, nnc_hash128 *key)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    const nnc_target *cpu = e->target;
+    if (!e->cache || e->n_target != 1 || !cpu->host || cpu->kind != NNC_T_cpu)
+        return false;
+    nnc_puts(&t, "rates, nnc " NNC_VERSION ", ");
+    nnc_target_host_name(&t);
+    nnc_printf(&t, ", %d threads, %d cores, caches %lld %lld %lld", cpu->threads, cpu->cores,
+        (long long)cpu->l1_bytes, (long long)cpu->l2_bytes, (long long)cpu->l3_bytes);
+    *key = nnc_hash(nnc_text_str(&t), t.n);
+    return !t.oom;
+}
+
+void nnc_rates_open(nnc_rates *r, const nnc_env *e)
+{
+    nnc_hash128 key;
+    NNC_FREED char *entry = NULL;
+    size_t n = 0;
+    *r = (nnc_rates){0};
+    if (key_of(e, &key) && nnc_cache_get(e->cache, "rates", key, &entry, &n) && n == sizeof *r)
+        memcpy(r, entry, n);
+}
+
+void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
+{
+    nnc_hash128 key;
+    nnc_rates keep = *r;
+    keep.changed = false;
+    if (r->changed && key_of(e, &key))
+        nnc_cache_put(e->cache, "rates", key, &keep, sizeof keep);
+}
+
+bool nnc_rates_again(nnc_rates *r, int64_t begun_s)
+{
+    const bool old = r->since_s && r->since_s < begun_s;
+    if (old)
+        *r = (nnc_rates){0};
+    return old;
+}
+
+static void note_measured(nnc_rates *r, bool measured)
+{
+    if (measured && !r->since_s)
+        r->since_s = (int64_t)time(NULL);
+    r->changed |= measured;
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------- */
 
 typedef struct copying {
     char *from, *to;
@@ -151,6 +204,7 @@ static double peak_of(nnc_rates *r, const nnc_target *t)
             sum += m->rate[p];
         r->flops_s = fmax(r->flops_s, sum);
     }
+    note_measured(r, m != NULL);
     return r->flops_s > 0 ? r->flops_s : (double)t->flops_f32;
 }
 
@@ -179,10 +233,12 @@ static double rate_of(nnc_rates *r, const nnc_target *t, roof_level level, int64
 {
     double *rate = &r->bytes_s[level];
     const bool memory = level == LEVEL_memory;
-    if (*rate == 0)
+    if (*rate == 0) {
         *rate = measure(t, !memory,
             memory ? nnc_min64(nnc_max64(bytes, 2 * size_of(t, LEVEL_l3)), MOST_BYTES)
                    : size_of(t, level) / 2);
+        note_measured(r, *rate > 0);
+    }
     if (*rate == 0)
         *rate = (double)(memory ? t->copy_bytes_s : t->cache_bytes_s);
     return *rate;
@@ -238,6 +294,8 @@ static nnc_roofline roofline(comparison *c, const program *p)
 
 void nnc_rooflines(comparison *c)
 {
+    nnc_rates_open(&c->rates, c->env);
     for (int i = 0; i < c->n; i++)
         c->p[i].roofline = roofline(c, &c->p[i]);
+    nnc_rates_close(&c->rates, c->env);
 }

@@ -269,10 +269,10 @@ static int rank_of_bound(int n)
     return k;
 }
 
-pairs nnc_pairs(double *ratio, int n)
+nnc_ratio nnc_pairs(double *ratio, int n)
 {
     int k = rank_of_bound(n);
-    pairs p = {n, NAN, NAN, NAN};
+    nnc_ratio p = {n, NAN, NAN, NAN};
     qsort(ratio, (size_t)n, sizeof *ratio, by_value);
     if (n)
         p.ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
@@ -284,7 +284,8 @@ pairs nnc_pairs(double *ratio, int n)
 }
 
 /* Ratios of the times of `now` to those of `before`, paired by rounds. */
-static nnc_status pair_bursts(const timed *before, const timed *now, pairs *paired, nnc_sink *sink)
+static nnc_status pair_bursts(
+    const timed *before, const timed *now, nnc_ratio *paired, nnc_sink *sink)
 {
     int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst;
     NNC_FREED double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);

@@ -123,9 +123,10 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
     const named others[] = {{"--hardware", o->env.hardware, NULL}, {"--predict", o->predict, NULL},
-        {"--weights", o->model.weights, NULL}, {"--target", o->env.target, NULL},
-        {"--tuning", o->env.tuning, NULL}, {"--inputs", o->compare.inputs, NULL},
-        {"--data", o->train.data.path, NULL}, {"--labels", o->train.data.labels, NULL},
+        {"--against", o->against, NULL}, {"--weights", o->model.weights, NULL},
+        {"--target", o->env.target, NULL}, {"--tuning", o->env.tuning, NULL},
+        {"--inputs", o->compare.inputs, NULL}, {"--data", o->train.data.path, NULL},
+        {"--labels", o->train.data.labels, NULL},
         {"--validation-data", o->train.data.validation_path, NULL},
         {"--validation-labels", o->train.data.validation_labels, NULL}};
     const char *const emitted = !o->n_file ? "json" /* nnc calibrate */
@@ -133,10 +134,11 @@ nnc_status check_paths(options *o, nnc_sink *sink)
                                            : emits(o->emit);
     const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
         {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
-        {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},
-        {"--outputs", o->outputs, NULL}, {"--save-weights", o->save_weights, NULL},
-        {"--reduce", o->reduce, "txt"}, {"--save", o->train.save, NULL},
-        {"--log", o->train.log, "json"}, {"--checkpoint", o->train.checkpoint, NULL}};
+        {"--html", o->html, "html"}, {"--dot", o->partition.dot, "dot svg"},
+        {"-o", o->out, emitted}, {"--outputs", o->outputs, NULL},
+        {"--save-weights", o->save_weights, NULL}, {"--reduce", o->reduce, "txt"},
+        {"--save", o->train.save, NULL}, {"--log", o->train.log, "json"},
+        {"--checkpoint", o->train.checkpoint, NULL}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

@@ -108,6 +108,7 @@ typedef struct timing {
     bool parts; /* it is a training step, of which these are known */
     double part_ms[PART__COUNT];
     nnc_together together; /* of several models; n 0: there is one */
+    nnc_power power;
 } timing;
 
 static void print_rows(const options *o, const timing *g, const nnc_session *s, nnc_json_writer *w)
@@ -140,6 +141,7 @@ static void print_rows(const options *o, const timing *g, const nnc_session *s, 
     if (g->together.n)
         nnc_report_together_json(&g->together, w);
     nnc_report_first_run_json(s, w);
+    nnc_power_json(&g->power, nnc_times_at(g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run, 0.5), w);
     if (g->chunks > 1)
         NNC_JSON(w, J_INT("chunks", g->chunks));
     nnc_json_end(w, '}');
@@ -163,6 +165,10 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
     if (g->parts)
         nnc_report_parts(s, g->part_ms, out);
     nnc_report_first_run(s, out);
+    if (!isnan(g->power.watts)) {
+        nnc_power_put(&g->power, nnc_times_at(t, 0.5), out);
+        nnc_putc(out, '\n');
+    }
     if (g->together.n)
         nnc_report_together(&g->together, out);
 }
@@ -216,8 +222,10 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
     nnc_status st = compare_alone(o, w, &g, sink);
+    nnc_power_begin(&g.power, w->session->plan, NULL, false);
     if (!st)
         st = measure(o, w->session, &g, sink);
+    nnc_power_end(&g.power);
     if (!st && o->trace)
         st = nnc_session_trace(
             w->env, w->session, o->compare.training != NULL, o->trace, o->predict, sink);
@@ -302,6 +310,7 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     nnc_profile p = {0};
+    nnc_profile_old old = {0};
     const bool described = o->env.hardware != NULL;
     with.compare.training = o->mode == MODE_step ? &o->train.training : NULL;
     with.env.ranked = !described;
@@ -309,16 +318,25 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
     if (described && o->trace)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--trace is of a measured run: nnc partition --trace draws the predicted ones");
-    NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
-        &with.compare.compile.devices, sink));
-    NNC_TRY(open_and_compile(&with, w, sink));
-    nnc_status st = described ? nnc_profile_predict(
-                                    w->env, w->artifact, with.compare.training != NULL, &p, sink)
-                              : profile_here(&with, w, &p, sink);
+    if (o->profile.sort == SORT_change && !o->against)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--sort=change is by the difference from another profile: it needs --against=FILE");
+    nnc_status st = o->against ? nnc_profile_read(o->against, o->profile.by, &old, sink) : NNC_OK;
+    if (!st)
+        st = share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
+            &with.compare.compile.devices, sink);
+    if (!st)
+        st = open_and_compile(&with, w, sink);
+    if (!st)
+        st = described
+                 ? nnc_profile_predict(w->env, w->artifact, with.compare.training != NULL, &p, sink)
+                 : profile_here(&with, w, &p, sink);
+    p.old = o->against ? &old : NULL;
     if (!st && !w->no_text)
-        st = nnc_profile_print(w->env, &p, &o->profile, w->session, o->format, &w->text, sink);
+        st = nnc_profile_print(w->env, &p, &o->profile, o->format, &w->text, sink);
     if (!st && !w->no_text && o->html)
         st = write_html(o, w, &p, sink);
     nnc_arena_deinit(&p.arena);
+    nnc_arena_deinit(&old.arena);
     return st;
 }

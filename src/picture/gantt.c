@@ -37,7 +37,7 @@ typedef struct chart {
     int64_t end_ps; /* of what is drawn */
     double left, width, top, bottom;
     double *lane_y;
-    /* In the order of their first spans; op[0] NULL: boxes are coloured by kind. */
+    /* Families of ops, in the order of their first spans; op[0] NULL: boxes are coloured by kind. */
     const char *op[OPS];
 } chart;
 
@@ -69,10 +69,23 @@ static void limit(chart *c)
 
 /* ---- ops ------------------------------------------------------------------------------------------------- */
 
+/* "conv" for "conv3x3", "depthwise" and "winograd_wgrad", "matmul" for "matmul_thin": the classes of docs/hardware.md have more colours
+ * than a reader tells apart. Otherwise the op itself. */
+static const char *family(const char *op)
+{
+    static const char *const begin[][2] = {{"conv", "conv"}, {"depthwise", "conv"},
+        {"winograd", "conv"}, {"matmul", "matmul"}, {"recurrent", "recurrent"}};
+    for (size_t i = 0; i < NNC_COUNT(begin); i++)
+        if (!strncmp(op, begin[i][0], strlen(begin[i][0])))
+            return begin[i][1];
+    return op;
+}
+
 static int number_of_op(const chart *c, const nnc_slice *s)
 {
     int k = 0;
-    while (s->kind == WORK_forward && k < OPS - 1 && c->op[k] && strcmp(c->op[k], s->op) != 0)
+    while (
+        s->kind == WORK_forward && k < OPS - 1 && c->op[k] && strcmp(c->op[k], family(s->op)) != 0)
         k++;
     return s->kind == WORK_forward && c->op[k] ? k : OPS - 1;
 }
@@ -88,8 +101,8 @@ static void find_ops(chart *c)
         }
         for (int k = 0; s->kind == WORK_forward && k < OPS - 1; k++) {
             if (!c->op[k])
-                c->op[k] = s->op;
-            if (!strcmp(c->op[k], s->op))
+                c->op[k] = family(s->op);
+            if (!strcmp(c->op[k], family(s->op)))
                 break;
         }
     }

@@ -10,6 +10,18 @@ static void put_data(nnc_text *out, const char *json)
         *json == '<' ? nnc_puts(out, "\\u003c") : nnc_putc(out, *json);
 }
 
+/* What rows of its kind are compared with. */
+static nnc_status add_against(nnc_json_writer *w, const nnc_profile *p, nnc_sink *sink)
+{
+    const nnc_profile_options o = {.by = p->old->by};
+    nnc_profile_rows rows;
+    const nnc_status st = nnc_profile_group(p, &o, &rows, sink);
+    if (!st)
+        nnc_profile_against_json(w, p, &rows);
+    nnc_arena_deinit(&rows.arena);
+    return st;
+}
+
 static nnc_status add_rows(
     nnc_json_writer *w, const nnc_profile *p, nnc_profile_by by, nnc_sink *sink)
 {
@@ -18,7 +30,7 @@ static nnc_status add_rows(
     const nnc_status st = nnc_profile_group(p, &o, &rows, sink);
     if (!st) {
         nnc_json_open(w, nnc_profile_by_names[by], '[');
-        nnc_profile_rows_json(w, p, &rows);
+        nnc_profile_rows_json(w, p, by, &rows);
         nnc_json_close(w, ']');
     }
     nnc_arena_deinit(&rows.arena);
@@ -32,6 +44,8 @@ nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc
     nnc_status st = NNC_OK;
     nnc_json_open(&w, NULL, '{');
     nnc_profile_head_json(&w, e, p);
+    if (p->old)
+        st = add_against(&w, p, sink);
     nnc_json_open(&w, "rows", '{');
     for (nnc_profile_by by = 0; !st && by < BY__COUNT; by++)
         st = add_rows(&w, p, by, sink);

@@ -4,12 +4,25 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { LEAST_RUNS = 5, MOST_RUNS = 50, ENOUGH_MS = 200 };
+#define TOO_FAST \
+    1.1 /* of a command whose least time is this much above its time the rates are wrong */
+
+enum {
+    LEAST_RUNS = 5,
+    MOST_RUNS = 50,
+    ENOUGH_MS = 200,
+    WARMUP_RUNS = 2,
+    LEAST_PAIRS = 3,
+    MOST_PAIRS = 25 /* of runs with and without profiling */
+};
+
+static const nnc_ratio NO_RATIO = {0, NAN, NAN, NAN};
 
 /* Times of one profiled run. */
 typedef struct run {
-    int64_t wall_ps;
+    int64_t wall_ps, host_ns; /* from the first start to the last end, and for the host */
     int64_t *ps; /* by command from main on: its time; -1: it did not run */
 } run;
 
@@ -56,6 +69,49 @@ static int count_lanes(const nnc_plan *p, const nnc_profile *out)
     return n;
 }
 
+/* Sets the commands' least times. Kept rates of a time when the machine was busy are measured again if a command is faster than they
+ * allow. */
+static void add_least(nnc_env *e, nnc_profile *out)
+{
+    const nnc_plan *p = out->artifact->plan;
+    const int64_t now = (int64_t)time(NULL);
+    bool again;
+    if (!out->predicted)
+        nnc_rates_open(&out->rates, e);
+    do {
+        again = false;
+        for (int i = 0; i < out->n; i++) {
+            nnc_profile_cmd *c = &out->cmd[i];
+            const nnc_cmd *of = &p->cmd[c->cmd];
+            c->least_ms =
+                1e-6 * nnc_command_least_ns(&out->rates, p,
+                           nnc_target_on(e->target, e->n_target, of->device), of, &c->bound);
+            again |= c->least_ms > TOO_FAST * c->ms;
+        }
+    } while (again && !out->predicted && nnc_rates_again(&out->rates, now));
+    if (!out->predicted)
+        nnc_rates_close(&out->rates, e);
+}
+
+/* Adds what tensors of the arenas take to the commands of their device during which they are alive, and to those that write them first. */
+static void add_memory(nnc_profile *out)
+{
+    const nnc_plan *p = out->artifact->plan;
+    for (int32_t t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (x->space != SP_arena || x->alias_of >= 0)
+            continue;
+        const int64_t bytes = nnc_align_up(x->bytes, nnc_plan_align(&p->device[x->device]));
+        for (int i = 0; i < out->n; i++) {
+            nnc_profile_cmd *c = &out->cmd[i];
+            if (p->cmd[c->cmd].device != x->device || c->cmd < x->first || c->cmd > x->last)
+                continue;
+            c->alive += bytes;
+            c->allocated += c->cmd == x->first ? bytes : 0;
+        }
+    }
+}
+
 /* Sets the commands' times to means over runs r[from .. to - 1], and what follows from them. */
 static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, const run *r,
     int from, int to, nnc_sink *sink)
@@ -68,68 +124,171 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
         out->wall_ms += (double)r[k].wall_ps * 1e-9 / (to - from);
     for (int i = 0; i < n; i++) {
         nnc_profile_cmd c = {.cmd = first + i};
-        const nnc_cmd *of = &p->cmd[first + i];
         if (r[from].ps[i] < 0)
             continue;
         for (int k = from; k < to; k++)
             c.ms += (double)r[k].ps[i] * 1e-9 / (to - from);
-        c.least_ms = 1e-6 * nnc_command_least_ns(&out->rates, p,
-                                nnc_target_on(e->target, e->n_target, of->device), of, &c.bound);
         busy += c.ms;
         out->cmd[out->n++] = c;
     }
+    add_least(e, out);
+    add_memory(out);
     out->target = nnc_target_on(e->target, e->n_target, 0);
     out->lanes = count_lanes(p, out);
     out->idle_ms = fmax(out->wall_ms * out->lanes - busy, 0);
     return NNC_OK;
 }
 
-static nnc_status profile_runs(nnc_tracing *x, nnc_profile *out, nnc_section last, int want, run *r,
-    int *n_run, nnc_sink *sink)
+/* What a measurement works on. */
+typedef struct profiler {
+    nnc_tracing *x;
+    nnc_session *s;
+    const nnc_profile_options *o;
+    nnc_profile *out;
+    nnc_section last;
+    int n; /* commands */
+    int64_t *start, *end; /* by command, ps */
+    nnc_sink *sink;
+} profiler;
+
+/* One run without profiling. *ns: its time. */
+static nnc_status plain_run(const profiler *f, int64_t *ns)
 {
-    const nnc_plan *p = out->artifact->plan;
-    const int32_t first = nnc_plan_first(p, SEC_main);
-    const int n = p->end[last] - first;
-    NNC_FREED int64_t *start = nnc_calloc((size_t)n + 1, sizeof *start),
-                      *end = nnc_calloc((size_t)n + 1, sizeof *end);
+    const int64_t t0 = nnc_now_ns();
+    NNC_TRY(f->last == SEC_step ? nnc_session_step(f->s, f->sink) : nnc_session_run(f->s, f->sink));
+    *ns = nnc_now_ns() - t0;
+    return NNC_OK;
+}
+
+/* One profiled run. *ns: its time for the host. */
+static nnc_status profiled_run(const profiler *f, int64_t *ns)
+{
+    const int64_t t0 = nnc_now_ns();
+    NNC_TRY(nnc_tracing_times(f->x, SEC_main, f->last, f->start, f->end, f->sink));
+    *ns = nnc_now_ns() - t0;
+    return NNC_OK;
+}
+
+/* The profiler's own time, from runs with and without it in turn. */
+static nnc_status measure_overhead(const profiler *f)
+{
+    double ratio[MOST_PAIRS];
+    int64_t with, without, spent = 0;
+    int n = 0;
+    while (n < MOST_PAIRS && (n < LEAST_PAIRS || spent < ENOUGH_MS * INT64_C(1000000))) {
+        NNC_TRY(plain_run(f, &without));
+        NNC_TRY(profiled_run(f, &with));
+        spent += with + without;
+        ratio[n++] = (double)with / (double)nnc_max64(without, 1);
+    }
+    f->out->overhead = nnc_pairs(ratio, n);
+    return NNC_OK;
+}
+
+/* A cycle of the schedule (torch.profiler.schedule): runs that are not profiled, runs whose profile is dropped, and those that count, in
+ * r[0 .. *n - 1]. */
+static nnc_status run_cycle(const profiler *f, int warmup, run *r, int *n)
+{
+    const int want = f->o->active;
+    int64_t ns;
     double spent = 0;
-    NNC_NEED(start && end, sink);
-    for (int i = -2; i < (want ? want : MOST_RUNS); i++) { /* two warm up */
-        run *to = &r[i < 0 ? 0 : i];
-        if (!want && i >= LEAST_RUNS && spent > ENOUGH_MS)
+    for (int i = 0; i < f->o->wait; i++)
+        NNC_TRY(plain_run(f, &ns));
+    for (int i = 0; i < warmup; i++)
+        NNC_TRY(profiled_run(f, &ns));
+    for (*n = 0; *n < (want ? want : MOST_RUNS); (*n)++) {
+        if (!want && *n >= LEAST_RUNS && spent > ENOUGH_MS)
             break;
-        NNC_TRY(nnc_tracing_times(x, SEC_main, last, start, end, sink));
-        NNC_NEED(keep(&out->arena, to, p, first, n, start, end), sink);
-        spent += i < 0 ? 0 : (double)to->wall_ps * 1e-9;
-        *n_run = i + 1;
+        NNC_TRY(profiled_run(f, &ns));
+        NNC_NEED(keep(&f->out->arena, &r[*n], f->s->plan, nnc_plan_first(f->s->plan, SEC_main),
+                     f->n, f->start, f->end),
+            f->sink);
+        r[*n].host_ns = ns;
+        spent += (double)r[*n].wall_ps * 1e-9;
     }
     return NNC_OK;
+}
+
+static nnc_status profile_runs(const profiler *f, int warmup, run *r, int *n)
+{
+    nnc_profile *out = f->out;
+    const int cycles = f->o->repeat ? f->o->repeat : 1;
+    out->cycle_ms = ARENA_NEW(&out->arena, double, cycles);
+    NNC_NEED(out->cycle_ms, f->sink);
+    for (int k = 0, more; k < cycles; k++, *n += more) {
+        NNC_TRY(run_cycle(f, warmup, r + *n, &more));
+        for (int i = 0; i < more; i++)
+            out->cycle_ms[k] += (double)r[*n + i].wall_ps * 1e-9 / more;
+        out->cycles = k + 1;
+    }
+    return NNC_OK;
+}
+
+/* Measures the overhead and runs the schedule. On a GPU the host's time includes the runs before the profiled one, so the overhead follows
+ * from the device's time instead. */
+static nnc_status measure_runs(profiler *f, nnc_env *e, int warmup, run *r, int *n)
+{
+    NNC_FREED int64_t *start = f->start = nnc_calloc((size_t)f->n + 1, sizeof *start),
+                      *end = f->end = nnc_calloc((size_t)f->n + 1, sizeof *end);
+    NNC_NEED(start && end, f->sink);
+    nnc_tracing_behind(f->x, e);
+    if (!nnc_env_profile_after(e) && f->s->a->chunks == 1)
+        NNC_TRY(measure_overhead(f));
+    return profile_runs(f, warmup, r, n);
+}
+
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The threads of a single stream wait for each other without sleeping. */
+static bool awake(const nnc_plan *p)
+{
+    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]);
 }
 
 nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_compare_options *t,
     const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
     const nnc_section last = step ? SEC_step : SEC_main;
+    const int32_t first = nnc_plan_first(s->plan, SEC_main);
+    profiler f = {.s = s, .o = o, .out = out, .last = last, .sink = sink};
     nnc_times times = {0};
     NNC_OWNED(nnc_tracing) *x = NULL;
     int n = 0;
-    *out = (nnc_profile){.artifact = s->a};
-    run *r = ARENA_NEW(&out->arena, run, o->active ? o->active : MOST_RUNS);
+    f.n = s->plan->end[last] - first;
+    *out = (nnc_profile){.artifact = s->a, .overhead = NO_RATIO, .cpu_share = NAN};
+    run *r = ARENA_NEW(&out->arena, run,
+        (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
+    nnc_power_begin(&out->power, s->plan, NULL, true);
+    const int64_t t0 = nnc_now_ns(), cpu = cpu_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
+    const int64_t threads = nnc_max64(nnc_env_threads(e), 1);
+    if (awake(s->plan))
+        out->cpu_share = (double)(cpu_ns() - cpu) / (double)(threads * (nnc_now_ns() - t0) + 1);
+    nnc_power_end(&out->power);
     out->median_ms = nnc_times_at(&times, 0.5);
+    out->first_run = nnc_exec_first_run(s->exec);
     nnc_free(times.ns);
     if (!st)
         st = nnc_tracing_create(s, &x, sink);
-    if (!st) {
-        nnc_tracing_behind(x, e);
-        st = profile_runs(x, out, last, o->active, r, &n, sink);
-    }
+    f.x = x;
+    if (!st)
+        st = measure_runs(&f, e, t->warmup ? (int)nnc_max64(t->warmup, 0) : WARMUP_RUNS, r, &n);
     NNC_TRY(st);
     out->active = n;
     qsort(r, (size_t)n, sizeof *r, by_wall);
-    const int32_t first = nnc_plan_first(s->plan, SEC_main);
-    return conclude(e, out, first, s->plan->end[last] - first, r, n / 4, n - n / 4, sink);
+    NNC_TRY(conclude(e, out, first, f.n, r, n / 4, n - n / 4, sink));
+    const int half = n - 2 * (n / 4);
+    if (nnc_env_profile_after(e) && s->a->chunks == 1)
+        out->overhead.ratio = out->wall_ms / out->median_ms;
+    for (int k = n / 4; !nnc_env_profile_after(e) && k < n - n / 4; k++)
+        out->outside_ms += ((double)r[k].host_ns * 1e-6 - (double)r[k].wall_ps * 1e-9) / half;
+    return NNC_OK;
 }
 
 /* The rates of described hardware, so that none is measured on this machine. */
@@ -147,7 +306,12 @@ nnc_status nnc_profile_predict(
     const nnc_sim_plan_options o = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
     NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
-    *out = (nnc_profile){.artifact = a, .predicted = true, .median_ms = NAN, .active = 1};
+    *out = (nnc_profile){.artifact = a,
+        .predicted = true,
+        .median_ms = NAN,
+        .overhead = NO_RATIO,
+        .cpu_share = NAN,
+        .active = 1};
     describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
     NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),

@@ -3,6 +3,7 @@
 #include "session/session.h"
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 static double share_of(const nnc_profile *p, double ms)
 {
@@ -22,8 +23,121 @@ static double rate(double work, double ms)
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p, const nnc_session *s)
+const char *const nnc_profile_phases[PHASE__COUNT] = {
+    "compile", "load", "pack weights", "first run", "capture", "steady state"};
+
+double nnc_profile_phase_ms(const nnc_profile *p, nnc_profile_phase phase)
 {
+    const int64_t *ns = p->first_run.ns;
+    int64_t load = 0;
+    for (int i = 0; i < NNC_PH_prepare; i++)
+        load += ns[i];
+    switch (phase) {
+    case PHASE_compile: return (double)nnc_artifact_stats(p->artifact)->total_ns * 1e-6;
+    case PHASE_load: return (double)load * 1e-6;
+    case PHASE_pack: return (double)ns[NNC_PH_prepare] * 1e-6;
+    case PHASE_first: return (double)ns[NNC_PH_first] * 1e-6;
+    case PHASE_capture: return (double)ns[NNC_PH_capture] * 1e-6;
+    default: return p->median_ms;
+    }
+}
+
+/* Words as lines; clears them. */
+static void text_words(nnc_text *out, nnc_text *words)
+{
+    if (words->n) {
+        nnc_put_wrapped(out, nnc_text_str(words), 0, 0, REPORT_WIDTH);
+        nnc_putc(out, '\n');
+    }
+    out->oom |= words->oom;
+    nnc_text_deinit(words);
+}
+
+static void text_phases(nnc_text *t, const nnc_profile *p)
+{
+    nnc_printf(t, "\n%11s  phase\n", "ms");
+    for (nnc_profile_phase k = 0; k < PHASE__COUNT; k++) {
+        const double ms = nnc_profile_phase_ms(p, k);
+        if (!(ms > 0))
+            continue;
+        nnc_puts(t, "  ");
+        nnc_put_ms(t, ms, 9);
+        nnc_printf(t, "  %s", nnc_profile_phases[k]);
+        if (k == PHASE_load)
+            nnc_put_loading(t, &p->first_run);
+        nnc_putc(t, '\n');
+    }
+}
+
+/* When the rates were measured that least times follow from. */
+static void text_rates(nnc_text *t, const nnc_profile *p)
+{
+    const int64_t age = nnc_max64((int64_t)time(NULL) - p->rates.since_s, 0);
+    if (!p->rates.since_s)
+        return;
+    nnc_puts(t, "Least times are by this machine's rates, measured ");
+    if (age < 60)
+        nnc_puts(t, "now");
+    else if (age < 2 * 3600)
+        nnc_printf(t, "%lld min ago", (long long)(age / 60));
+    else if (age < 48 * 3600)
+        nnc_printf(t, "%lld h ago", (long long)(age / 3600));
+    else
+        nnc_printf(t, "%lld days ago", (long long)(age / 86400));
+    nnc_puts(t, age < 60 ? "" : " (--no-cache measures again)");
+    nnc_puts(t, ":");
+    if (p->rates.flops_s > 0)
+        nnc_printf(t, " %.4g GFLOP/s", p->rates.flops_s * 1e-9);
+    for (int l = 0; l < LEVEL_arithmetic; l++)
+        if (p->rates.bytes_s[l] > 0)
+            nnc_printf(t, "; %s %.4g GB/s", nnc_level_names[l], p->rates.bytes_s[l] * 1e-9);
+    nnc_puts(t, ".");
+}
+
+/* What measures the times of commands. */
+static const char *clock_of(const nnc_profile *p)
+{
+    const nnc_plan *plan = p->artifact->plan;
+    bool gpu = false, cpu = false;
+    for (int d = 0; d < plan->n_device; d++)
+        *(nnc_plan_on_gpu(&plan->device[d]) ? &gpu : &cpu) = true;
+    return p->predicted ? "simulator"
+           : !gpu       ? "host's clock"
+           : cpu        ? "host's clock and CUDA events"
+                        : "CUDA events";
+}
+
+static void text_profiled(nnc_text *t, const nnc_profile *p)
+{
+    nnc_puts(t, "Profiled from its first command to its last ");
+    nnc_put_ms(t, p->wall_ms, 0);
+    nnc_printf(
+        t, " ms (mean of the middle half of %d run%s)", p->active, nnc_plural(p->active, "s"));
+    if (p->outside_ms > 0) {
+        nnc_puts(t, ", before and after them ");
+        nnc_put_ms(t, p->outside_ms, 0);
+        nnc_puts(t, " ms");
+    }
+    nnc_printf(t, "; time stamps around each command are by the %s", clock_of(p));
+    if (isfinite(p->overhead.ratio))
+        nnc_printf(t, " and cost %.1f %%", 100 * (p->overhead.ratio - 1));
+    if (isfinite(p->overhead.low))
+        nnc_printf(t, " (95 %% CI %.1f to %.1f %%)", 100 * (p->overhead.low - 1),
+            100 * (p->overhead.high - 1));
+    nnc_puts(t, ".");
+    if (p->cycles > 1) {
+        nnc_printf(t, " Means of %d cycles:", p->cycles);
+        for (int i = 0; i < p->cycles; i++) {
+            nnc_puts(t, i ? ", " : " ");
+            nnc_put_ms(t, p->cycle_ms[i], 0);
+        }
+        nnc_puts(t, " ms.");
+    }
+}
+
+static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p)
+{
+    NNC_LOCAL(nnc_text) words = {0};
     nnc_printf(t, "%s on %s, %d thread%s: ", p->artifact->source->name, nnc_env_target(e),
         nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
     nnc_puts(t, "a run takes ");
@@ -33,42 +147,67 @@ static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p, const nnc_s
         return;
     }
     nnc_put_ms(t, p->median_ms, 0);
-    nnc_printf(t, " ms (median); with time stamps around each command ");
-    nnc_put_ms(t, p->wall_ms, 0);
-    nnc_printf(t, " ms (%+.1f %%; %d run%s, mean of the middle half)\n",
-        100 * (p->wall_ms / p->median_ms - 1), p->active, nnc_plural(p->active, "s"));
+    nnc_puts(t, " ms (median)\n");
+    text_profiled(&words, p);
+    text_words(t, &words);
     if (p->artifact->chunks > 1)
         nnc_printf(
             t, "A run is %lld chunks; this is one of them.\n", (long long)p->artifact->chunks);
-    if (s)
-        nnc_report_first_run(s, t);
+    text_rates(&words, p);
+    text_words(t, &words);
+    nnc_power_put(&p->power, p->median_ms, &words);
+    text_words(t, &words);
+    text_phases(t, p);
 }
 
-static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r, bool module)
+/* Time in the file of --against, and the ratio of now to then. */
+static void text_was(nnc_text *t, double ms, double was)
 {
+    if (isnan(was)) {
+        nnc_printf(t, "%10s%7s", "-", "new");
+        return;
+    }
+    nnc_putc(t, ' ');
+    nnc_put_ms(t, was, 9);
+    ms > 0 && was > 0 ? nnc_printf(t, "%7.2f", ms / was)
+                      : nnc_printf(t, "%7s", ms > 0 || was <= 0 ? "-" : "gone");
+}
+
+static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r, nnc_profile_by by)
+{
+    const bool module = by == BY_module, compared = nnc_profile_compared(p, by);
     const double share = reached(r);
     nnc_puts(t, r->divided && !module ? " ~" : "  ");
     nnc_put_ms(t, r->ms, 9);
-    nnc_printf(t, "%7.1f %%%7d", 100 * share_of(p, r->ms), r->calls);
+    nnc_printf(t, "%7.1f %%", 100 * share_of(p, r->ms));
+    if (compared)
+        text_was(t, r->ms, r->was_ms);
+    nnc_printf(t, "%7d", r->calls);
     r->flops > 0 ? nnc_printf(t, "%9.1f", rate(r->flops, r->ms)) : nnc_printf(t, "%9s", "-");
     r->bytes > 0 ? nnc_printf(t, "%8.1f", rate(r->bytes, r->ms)) : nnc_printf(t, "%8s", "-");
+    nnc_printf(t, "%9.2f", (double)r->alive / (1 << 20));
     if (isfinite(share))
         nnc_printf(t, "%6.0f %% %-10s ", 100 * share, nnc_level_names[nnc_profile_bound(r)]);
     else
         nnc_printf(t, "%8s %-10s ", "-", "");
     nnc_printf(t, "%-9s", r->engine);
-    if (!module)
+    if (!module && !compared)
         nnc_printf(t, "%-22s ", r->calls == 1 ? r->shape : "");
     nnc_put_layers(t, r->name, 60);
     nnc_trim(t);
     nnc_putc(t, '\n');
 }
 
-static void text_sum(nnc_text *t, const nnc_profile *p, double ms, const char *what)
+/* was: with --against. */
+static void text_sum(
+    nnc_text *t, const nnc_profile *p, bool compared, double ms, double was, const char *what)
 {
     nnc_puts(t, "  ");
     nnc_put_ms(t, ms, 9);
-    nnc_printf(t, "%7.1f %%  %s\n", 100 * share_of(p, ms), what);
+    nnc_printf(t, "%7.1f %%", 100 * share_of(p, ms));
+    if (compared)
+        text_was(t, ms, was);
+    nnc_printf(t, "  %s\n", what);
 }
 
 /* The time of the row that `n` rows at most exceed. Modules are printed in the order of their paths, those that take longest. */
@@ -89,22 +228,26 @@ static void text_rows(
     nnc_text *t, const nnc_profile *p, const nnc_profile_options *o, const nnc_profile_rows *rows)
 {
     const int top = o->top && o->top < rows->n ? o->top : rows->n;
-    const bool module = o->by == BY_module;
+    const bool module = o->by == BY_module, compared = nnc_profile_compared(p, o->by);
     const double least = module ? nth_time(rows, top) : 0;
-    double rest = 0;
-    nnc_printf(t, "\n%11s%9s%7s%9s%8s%8s %-10s %-9s%s%s\n", "ms", "share", "calls", "GFLOP/s",
-        "GB/s", "limit", "of", "engine", module ? "" : "result                 ",
-        nnc_profile_by_names[o->by]);
-    for (int i = 0; i < rows->n; i++)
-        if (module ? rows->row[i].ms >= least : i < top)
-            text_row(t, p, &rows->row[i], module);
-        else
-            rest += rows->row[i].ms;
+    double rest = 0, was = 0;
+    nnc_printf(t, "\n%11s%9s%s%7s%9s%8s%9s%8s %-10s %-9s%s%s\n", "ms", "share",
+        compared ? " there, ms  ratio" : "", "calls", "GFLOP/s", "GB/s", "MiB", "limit", "of",
+        "engine", module || compared ? "" : "result                 ", nnc_profile_by_names[o->by]);
+    for (int i = 0; i < rows->n; i++) {
+        const nnc_profile_row *r = &rows->row[i];
+        if (module ? r->ms >= least : i < top) {
+            text_row(t, p, r, o->by);
+        } else {
+            rest += r->ms;
+            was += isnan(r->was_ms) ? 0 : r->was_ms;
+        }
+    }
     NNC_LOCAL(nnc_text) what = {0};
     nnc_printf(&what, "%d more (--top=0 lists all)", rows->n - top);
     if (top < rows->n && !module)
-        text_sum(t, p, rest, nnc_text_str(&what));
-    text_sum(t, p, p->idle_ms, "idle: no command runs");
+        text_sum(t, p, compared, rest, was, nnc_text_str(&what));
+    text_sum(t, p, compared, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
     nnc_text_deinit(&what);
     if (p->lanes > 1)
         nnc_printf(&what, "%d streams for ", p->lanes);
@@ -112,28 +255,78 @@ static void text_rows(
         nnc_puts(&what, "a run of ");
     nnc_put_ms(&what, p->wall_ms, 0);
     nnc_puts(&what, " ms");
-    text_sum(t, p, p->wall_ms * p->lanes, nnc_text_str(&what));
+    text_sum(t, p, compared, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
+        nnc_text_str(&what));
     t->oom |= what.oom;
 }
 
 /* ---- JSON and CSV ---------------------------------------------------------------------------------------- */
 
-void nnc_profile_rows_json(nnc_json_writer *w, const nnc_profile *p, const nnc_profile_rows *rows)
+static void row_json(
+    nnc_json_writer *w, const nnc_profile *p, const nnc_profile_row *r, bool compared)
 {
-    for (int i = 0; i < rows->n; i++) {
-        const nnc_profile_row *r = &rows->row[i];
-        NNC_JSON_ROW(w, 2, J_STRING("name", r->name), J_MS("ms", r->ms),
-            J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)), J_INT("calls", r->calls),
-            J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
-            J_INT("bytes_moved", (int64_t)r->bytes), J_MS("least_ms", r->least_ms),
-            J_STRING("limit", r->least_ms > 0 ? nnc_level_names[nnc_profile_bound(r)] : ""),
-            J_STRING("engine", r->engine), J_STRING("op", r->op),
-            J_STRING("result", r->calls == 1 ? r->shape : ""));
-    }
-    NNC_JSON_ROW(w, 2, J_STRING("name", "idle"), J_MS("ms", p->idle_ms),
-        J_REAL("share", nnc_decimals(share_of(p, p->idle_ms), 6)), J_INT("calls", 0),
-        J_BOOL("divided", false), J_INT("flops", 0), J_INT("bytes_moved", 0), J_MS("least_ms", 0),
-        J_STRING("limit", ""), J_STRING("engine", ""), J_STRING("op", ""), J_STRING("result", ""));
+    const nnc_json_member m[] = {J_STRING("name", r->name), J_MS("ms", r->ms),
+        J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)), J_INT("calls", r->calls),
+        J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
+        J_INT("bytes_moved", (int64_t)r->bytes), J_MS("least_ms", r->least_ms),
+        J_STRING("limit", r->least_ms > 0 ? nnc_level_names[nnc_profile_bound(r)] : ""),
+        J_STRING("engine", r->engine), J_STRING("op", r->op),
+        J_STRING("result", r->calls == 1 ? r->shape : ""), J_INT("memory_bytes", r->alive),
+        J_INT("allocated_bytes", (int64_t)r->allocated),
+        J_REAL(
+            "joules", nnc_decimals(p->power.watts * p->median_ms * 1e-3 * share_of(p, r->ms), 9)),
+        J_MS("was_ms", r->was_ms),
+        J_REAL("ratio", r->was_ms > 0 ? nnc_decimals(r->ms / r->was_ms, 6) : NAN)};
+    nnc_json_row(w, 2, m, NNC_COUNT(m) - (compared ? 0 : 2));
+}
+
+void nnc_profile_rows_json(
+    nnc_json_writer *w, const nnc_profile *p, nnc_profile_by by, const nnc_profile_rows *rows)
+{
+    const bool compared = nnc_profile_compared(p, by);
+    const nnc_profile_row idle = {.name = "idle",
+        .shape = "",
+        .engine = "",
+        .op = "",
+        .ms = p->idle_ms,
+        .was_ms = compared ? p->old->idle_ms : NAN};
+    for (int i = 0; i < rows->n; i++)
+        row_json(w, p, &rows->row[i], compared);
+    row_json(w, p, &idle, compared);
+}
+
+void nnc_profile_against_json(
+    nnc_json_writer *w, const nnc_profile *p, const nnc_profile_rows *rows)
+{
+    const nnc_profile_old *old = p->old;
+    NNC_LOCAL(nnc_text) words = {0};
+    nnc_profile_put_against(p, rows, &words);
+    NNC_JSON_OBJECT(w, "against", J_STRING("file", old->file), J_STRING("model", old->model),
+        J_STRING("target", old->target), J_INT("threads", old->threads),
+        J_BOOL("predicted", old->predicted), J_MS("wall_ms", old->wall_ms),
+        J_REAL("ratio", nnc_decimals(p->wall_ms / old->wall_ms, 6)),
+        J_STRING("differences", nnc_text_str(&words)));
+    w->out->oom |= words.oom;
+}
+
+static void rates_json(nnc_json_writer *w, const nnc_profile *p)
+{
+    const double *bytes = p->rates.bytes_s;
+    NNC_JSON_OBJECT(w, "rates", J_INT("measured_s", p->rates.since_s),
+        J_REAL("flops_s", nnc_decimals(p->rates.flops_s, 0)),
+        J_REAL("L1_bytes_s", nnc_decimals(bytes[LEVEL_l1], 0)),
+        J_REAL("L2_bytes_s", nnc_decimals(bytes[LEVEL_l2], 0)),
+        J_REAL("L3_bytes_s", nnc_decimals(bytes[LEVEL_l3], 0)),
+        J_REAL("memory_bytes_s", nnc_decimals(bytes[LEVEL_memory], 0)));
+}
+
+static void phases_json(nnc_json_writer *w, const nnc_profile *p)
+{
+    nnc_json_open(w, "phases", '[');
+    for (nnc_profile_phase k = 0; k < PHASE__COUNT; k++)
+        NNC_JSON_OBJECT(w, NULL, J_STRING("name", nnc_profile_phases[k]),
+            J_MS("ms", nnc_profile_phase_ms(p, k)));
+    nnc_json_close(w, ']');
 }
 
 void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
@@ -142,47 +335,66 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
     nnc_profile_verdict(p, &verdict);
     NNC_JSON(w, J_STRING("model", p->artifact->source->name), J_STRING("target", nnc_env_target(e)),
         J_INT("threads", nnc_env_threads(e)), J_BOOL("predicted", p->predicted),
-        J_MS("median_ms", p->median_ms), J_MS("wall_ms", p->wall_ms), J_INT("runs", p->active),
+        J_STRING("clock", clock_of(p)), J_MS("median_ms", p->median_ms),
+        J_MS("wall_ms", p->wall_ms), J_INT("runs", p->active),
+        J_REAL("overhead", nnc_decimals(p->overhead.ratio - 1, 6)),
+        J_REAL("overhead_low", nnc_decimals(p->overhead.low - 1, 6)),
+        J_REAL("overhead_high", nnc_decimals(p->overhead.high - 1, 6)),
+        J_MS("outside_ms", p->outside_ms), J_REAL("cpu_share", nnc_decimals(p->cpu_share, 6)),
         J_INT("streams", p->lanes), J_INT("chunks", p->artifact->chunks),
         J_STRING("verdict", nnc_text_str(&verdict)));
+    if (!p->predicted) {
+        nnc_put_first_run_json(w, &p->first_run);
+        nnc_power_json(&p->power, p->median_ms, w);
+        rates_json(w, p);
+        phases_json(w, p);
+    }
+    nnc_json_open(w, "cycles_ms", '[');
+    for (int i = 0; i < p->cycles; i++)
+        NNC_JSON(w, J_MS(NULL, p->cycle_ms[i]));
+    nnc_json_close(w, ']');
     w->out->oom |= verdict.oom;
 }
 
 static void print_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p,
-    const nnc_profile_options *o, const nnc_profile_rows *rows, const nnc_session *s)
+    const nnc_profile_options *o, const nnc_profile_rows *rows)
 {
     if (w->csv) {
-        nnc_profile_rows_json(w, p, rows);
+        nnc_profile_rows_json(w, p, o->by, rows);
         return;
     }
     nnc_json_open(w, NULL, '{');
     nnc_profile_head_json(w, e, p);
     NNC_JSON(w, J_STRING("by", nnc_profile_by_names[o->by]));
-    if (s)
-        nnc_report_first_run_json(s, w);
+    if (nnc_profile_compared(p, o->by))
+        nnc_profile_against_json(w, p, rows);
     nnc_json_line(w, 1);
     nnc_json_open(w, "rows", '[');
-    nnc_profile_rows_json(w, p, rows);
+    nnc_profile_rows_json(w, p, o->by, rows);
     nnc_json_close(w, ']');
     nnc_json_end(w, '}');
 }
 
 nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile_options *o,
-    const nnc_session *s, nnc_format f, nnc_text *out, nnc_sink *sink)
+    nnc_format f, nnc_text *out, nnc_sink *sink)
 {
     nnc_profile_rows rows;
     nnc_status st = nnc_profile_group(p, o, &rows, sink);
     nnc_json_writer w = {.out = out, .csv = f == NNC_CSV};
     if (!st && f != NNC_TEXT)
-        print_json(&w, e, p, o, &rows, s);
+        print_json(&w, e, p, o, &rows);
     if (!st && f == NNC_TEXT) {
-        text_head(out, e, p, s);
+        text_head(out, e, p);
         text_rows(out, p, o, &rows);
-        NNC_LOCAL(nnc_text) verdict = {0};
-        nnc_profile_verdict(p, &verdict);
+        NNC_LOCAL(nnc_text) words = {0};
+        nnc_profile_verdict(p, &words);
         nnc_putc(out, '\n');
-        nnc_put_wrapped(out, nnc_text_str(&verdict), 0, 0, REPORT_WIDTH);
-        nnc_putc(out, '\n');
+        text_words(out, &words);
+        if (nnc_profile_compared(p, o->by)) {
+            nnc_putc(out, '\n');
+            nnc_profile_put_against(p, &rows, &words);
+            text_words(out, &words);
+        }
     }
     nnc_arena_deinit(&rows.arena);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;

@@ -19,13 +19,20 @@ typedef enum nnc_profile_by {
 #define NNC_PROFILE_BY_WORDS "command|layer|module|op|kernel|part|device"
 extern const char *const nnc_profile_by_names[BY__COUNT];
 
-typedef enum nnc_profile_sort { SORT_time, SORT_order, SORT_gap } nnc_profile_sort; /* gap: time above the least */
+typedef enum nnc_profile_sort {
+    SORT_time,
+    SORT_order,
+    SORT_gap,   /* time above the least */
+    SORT_change /* difference from --against, of either sign */
+} nnc_profile_sort;
 
 typedef struct nnc_profile_options {
     nnc_profile_by by;
     nnc_profile_sort sort;
     int top;    /* rows that are printed; 0: all */
-    int active; /* profiled runs; 0: about 200 ms of them, 5 to 50 */
+    /* A cycle is `wait` runs without profiling, those of nnc_compare_options.warmup (0: 2), whose profile is dropped, and `active` ones (0:
+     * about 200 ms of them, 5 to 50). There are `repeat` cycles (0: 1). */
+    int wait, active, repeat;
 } nnc_profile_options;
 
 /* A command that computes, copies or communicates. */
@@ -33,7 +40,62 @@ typedef struct nnc_profile_cmd {
     int32_t cmd;
     double ms, least_ms;
     roof_level bound;
+    int64_t alive, allocated; /* bytes of its device's arena: in use while it runs, and in use from it on */
 } nnc_profile_cmd;
+
+/* ---- power.c ---- */
+
+enum { NNC_METER_COUNTERS = 64 };
+/* A counter of energy: of a GPU, or of a folder of powercap, after range_uj from 0 again. */
+typedef struct nnc_meter_counter {
+    char folder[256];
+    struct nvml_device_of *gpu; /* NULL: it is RAPL's */
+    int64_t range_uj, begun_uj;
+} nnc_meter_counter;
+typedef struct nnc_meter {
+    int n, packages, gpus; /* n 0: power cannot be measured */
+    bool dram;
+    int64_t begun_ns;
+    char why[384]; /* n 0: why */
+    nnc_meter_counter counter[NNC_METER_COUNTERS];
+} nnc_meter;
+/* Power of the devices of a plan while something runs. */
+typedef struct nnc_power {
+    double watts, idle_watts; /* mean, and before; NaN: not measured */
+    char of[64];              /* "1 CPU package and DRAM by RAPL" */
+    char why[384];            /* why it was not measured; "": it was */
+    nnc_meter meter;
+} nnc_power;
+/* Finds the counters of the plan's devices on this host. powercap: the folder that stands for /sys/class/powercap; NULL: that, or what
+ * NNC_POWERCAP names. */
+void nnc_meter_open(nnc_meter *m, const nnc_plan *p, const char *powercap);
+void nnc_meter_close(nnc_meter *m);
+void nnc_meter_begin(nnc_meter *m);
+double nnc_meter_joules(const nnc_meter *m); /* since nnc_meter_begin; NaN: it cannot be measured */
+/* Begins to measure, after the power without runs with `idle` (0.2 s where there are counters); nnc_power_end ends. */
+void nnc_power_begin(nnc_power *w, const nnc_plan *p, const char *powercap, bool idle);
+void nnc_power_end(nnc_power *w);
+/* Words: watts, and joules of a run that takes run_ms; or why there are none. And a member "power". */
+void nnc_power_put(const nnc_power *w, double run_ms, nnc_text *out);
+void nnc_power_json(const nnc_power *w, double run_ms, nnc_json_writer *out);
+
+/* ---- profiles ---- */
+
+/* A profile of a file (--against). */
+typedef struct nnc_profile_old_row {
+    const char *name;
+    double ms;
+} nnc_profile_old_row;
+typedef struct nnc_profile_old {
+    const char *file, *model, *target; /* file: borrowed */
+    int threads;
+    bool predicted;
+    nnc_profile_by by;
+    double wall_ms, idle_ms, lanes;
+    int n;
+    nnc_profile_old_row *row; /* but for that of the idle time */
+    nnc_arena arena;
+} nnc_profile_old;
 
 /* Commands of a run with their times. The times of a lane (a device's stream) and its idle time add up to wall_ms. */
 typedef struct nnc_profile {
@@ -44,7 +106,15 @@ typedef struct nnc_profile {
     int lanes;  /* streams that have commands */
     double wall_ms, median_ms; /* of a profiled run; of a run without profiling, NaN where predicted */
     double idle_ms;            /* of all lanes */
+    nnc_ratio overhead;        /* time of a profiled run to that of another; NaN: not measured */
+    double cpu_share;          /* CPU time of the process in runs without profiling, of that of its threads; NaN: they may sleep */
+    double outside_ms;         /* of a profiled run before its first and after its last command: submitting and waiting; 0 on GPUs */
+    nnc_power power;           /* of runs without profiling */
+    nnc_exec_phases first_run; /* of the session, before its second run */
+    int cycles;
+    double *cycle_ms; /* mean wall time of each cycle */
     nnc_rates rates;
+    const nnc_profile_old *old; /* borrowed: what rows of its kind are compared with; NULL: nothing */
     int n;
     nnc_profile_cmd *cmd;
     nnc_arena arena;
@@ -64,7 +134,9 @@ typedef struct nnc_profile_row {
     int calls;
     bool divided; /* it has a share of commands of several layers */
     double ms, least_ms, bound_ms[LEVEL__COUNT]; /* bound_ms: least time by what bounds it */
-    double flops, bytes;
+    double flops, bytes, allocated; /* allocated: bytes of arenas */
+    int64_t alive;                  /* most bytes in use in an arena while one of its commands runs */
+    double was_ms; /* with --against: time of the row of that name; NaN: there is none. A row that only the file has is without calls */
     int32_t first; /* its first command */
 } nnc_profile_row;
 typedef struct nnc_profile_rows {
@@ -78,15 +150,45 @@ nnc_status nnc_profile_group(
 /* What bounds most of the row's least time. */
 roof_level nnc_profile_bound(const nnc_profile_row *r);
 
-/* Appends the report. s: its phases before the steady state, or NULL. */
-nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile_options *o, const nnc_session *s,
-    nnc_format f, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* against.c: reads a profile that nnc profile --format=json has printed, with rows of the kind `by`. The caller frees out->arena, also
+ * after a failure. */
+nnc_status nnc_profile_read(const char *file, nnc_profile_by by, nnc_profile_old *out, nnc_sink *sink) NNC_MUST;
+/* Sets was_ms of all rows and appends those that only `old` has; *cap: capacity of rows->row. False: out of memory. */
+bool nnc_profile_match(const nnc_profile_old *old, nnc_profile_rows *rows, size_t *cap);
+/* Whether rows of this kind have was_ms. */
+static inline bool nnc_profile_compared(const nnc_profile *p, nnc_profile_by by)
+{
+    return p->old && p->old->by == by;
+}
+/* By how much a row takes longer than before; all of it where it is new. */
+double nnc_profile_change(const nnc_profile_row *r);
+/* Appends both times of the run, the largest differences, and how many rows only one of them has. */
+void nnc_profile_put_against(const nnc_profile *p, const nnc_profile_rows *rows, nnc_text *out);
+
+/* Phases of a program, from the model to its steady state: the time of each. */
+typedef enum nnc_profile_phase {
+    PHASE_compile, /* 0: an artifact */
+    PHASE_load,    /* devices, memory, libraries, machine code, weights */
+    PHASE_pack,    /* weights that are packed or folded */
+    PHASE_first,
+    PHASE_capture,
+    PHASE_steady, /* the median of later runs */
+    PHASE__COUNT
+} nnc_profile_phase;
+extern const char *const nnc_profile_phases[PHASE__COUNT];
+double nnc_profile_phase_ms(const nnc_profile *p, nnc_profile_phase phase);
+
+/* Appends the report. */
+nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile_options *o, nnc_format f,
+    nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Appends a self-contained HTML page: the verdict, commands as bars in their order, and tables of all kinds of rows. */
 nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* print.c: members about the whole profile. */
 void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p);
 /* The rows as elements of a list, or of CSV; the last one is the idle time. */
-void nnc_profile_rows_json(nnc_json_writer *w, const nnc_profile *p, const nnc_profile_rows *rows);
+void nnc_profile_rows_json(nnc_json_writer *w, const nnc_profile *p, nnc_profile_by by, const nnc_profile_rows *rows);
+/* A member "against" about the file that rows of its kind are compared with. */
+void nnc_profile_against_json(nnc_json_writer *w, const nnc_profile *p, const nnc_profile_rows *rows);
 /* A sentence or two: what the time is bound by, by how much, and the commands whose time is furthest above the least. */
 void nnc_profile_verdict(const nnc_profile *p, nnc_text *out);
 

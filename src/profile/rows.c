@@ -80,6 +80,8 @@ static bool add(grouping *g, const char *name, size_t n, const nnc_profile_cmd *
     r->bound_ms[c->bound] += share * c->least_ms;
     r->flops += share * (double)of->flops;
     r->bytes += share * (double)of->bytes;
+    r->allocated += share * (double)c->allocated;
+    r->alive = nnc_max64(r->alive, c->alive);
     return r->shape != NULL;
 }
 
@@ -233,6 +235,12 @@ static int by_gap(const void *a, const void *b)
     return p != q ? (p < q ? 1 : -1) : by_order(a, b);
 }
 
+static int by_change(const void *a, const void *b)
+{
+    const double p = fabs(nnc_profile_change(a)), q = fabs(nnc_profile_change(b));
+    return p != q ? (p < q ? 1 : -1) : by_order(a, b);
+}
+
 static int by_path(const void *a, const void *b)
 {
     return nnc_compare_paths(
@@ -245,7 +253,7 @@ nnc_status nnc_profile_group(
     NNC_LOCAL(nnc_arena) a = {0};
     const nnc_plan *plan = p->artifact->plan;
     grouping g = {.p = p, .o = o, .out = out, .slots = 64};
-    int (*const compare[])(const void *, const void *) = {by_time, by_order, by_gap};
+    int (*const compare[])(const void *, const void *) = {by_time, by_order, by_gap, by_change};
     *out = (nnc_profile_rows){0};
     size_t names = (size_t)p->n;
     for (int i = 0; i < p->n; i++)
@@ -259,6 +267,8 @@ nnc_status nnc_profile_group(
     NNC_TRY(nnc_step_parts(plan, g.part, sink));
     for (int i = 0; i < p->n; i++)
         NNC_NEED(add_command(&g, &p->cmd[i]), sink);
+    if (nnc_profile_compared(p, o->by))
+        NNC_NEED(nnc_profile_match(p->old, out, &g.cap), sink);
     qsort(out->row, (size_t)out->n, sizeof *out->row,
         o->by == BY_module ? by_path : compare[o->sort]);
     if (o->by == BY_module)

@@ -2,11 +2,17 @@
 #include "profile/profile.h"
 #include "session/session.h"
 #include <math.h>
+#include <string.h>
 
 #define LEAST 0.01 /* share of the time above the least that is worth a word */
 
 /* Commands shorter than this are mostly launch: starting threads and meeting them again. */
 #define SHORT_MS 0.01
+
+#define TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
+#define FAR \
+    0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
+#define BUSY 0.8 /* share of the CPU below which other programs must have run */
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -30,10 +36,11 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
-static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
+/* What the time is bound by: of several reasons the first that holds. */
+static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     const double lanes = p->wall_ms * p->lanes, moved = s->least - s->bound[LEVEL_arithmetic];
-    const bool arithmetic = s->bound[LEVEL_arithmetic] > moved;
+    const bool others = p->cpu_share < BUSY;
     if (p->idle_ms > 0.5 * lanes)
         nnc_printf(out, "Bound by waiting: no command runs for %.0f %% of the streams' time.",
             100 * p->idle_ms / lanes);
@@ -41,8 +48,24 @@ static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(out,
             "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
             s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
+    else if (s->least > TOO_FAST * s->busy)
+        nnc_puts(out, "Faster than the limits: when this machine's rates were measured it was busy "
+                      "(--no-cache measures them again).");
+    else if (s->least < FAR * s->busy && !others)
+        nnc_printf(
+            out, "At no limit: its commands take %.1f times their least time.", s->busy / s->least);
     else
-        nnc_printf(out, "Bound by %s.", arithmetic ? "arithmetic" : "memory");
+        nnc_printf(
+            out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
+    if (others)
+        nnc_printf(out, " Other programs ran: its threads had the CPU for %.0f %% of the time.",
+            100 * p->cpu_share);
+}
+
+static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
+{
+    const double moved = s->least - s->bound[LEVEL_arithmetic];
+    put_reason(p, s, out);
     nnc_puts(out, " The least time of its commands is ");
     nnc_put_ms(out, s->least, 0);
     nnc_printf(out, " ms, %.0f %% of theirs (%.0f %% of it arithmetic, %.0f %% memory and caches).",
@@ -55,7 +78,32 @@ static double gap_of(const nnc_profile_cmd *c)
     return fmax(c->ms - c->least_ms, 0);
 }
 
-/* The commands with the largest times above their least. */
+/* Whether all of a remark's layers are among `layers`, joined by +. */
+static bool is_about(const nnc_remark *r, const char *layers)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        for (const char *s = layers; *s; s += strcspn(s, "+"), s += *s == '+') {
+            const size_t length = strlen(r->layer[i]);
+            if (strcspn(s, "+") == length && !strncmp(s, r->layer[i], length)) {
+                n++;
+                break;
+            }
+        }
+    return n == r->n_layers;
+}
+
+/* What was declined about the layers of a command alone: of several the last. */
+static const nnc_remark *declined_of(const nnc_artifact *a, const char *layers)
+{
+    const nnc_remark *found = NULL;
+    for (size_t i = 0; layers && i < a->remarks.n; i++)
+        if (!a->remarks.at[i].applied && is_about(&a->remarks.at[i], layers))
+            found = &a->remarks.at[i];
+    return found;
+}
+
+/* The commands with the largest times above their least, and what was declined about each. */
 static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     enum { WORST = 3 };
@@ -69,14 +117,20 @@ static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
                 c = was;
             }
     }
+    const nnc_remark *said = NULL;
     nnc_puts(out, " Furthest above the least:");
     for (int k = 0; k < WORST && worst[k] && gap_of(worst[k]) >= LEAST * s->gap; k++) {
         const nnc_cmd *c = &p->artifact->plan->cmd[worst[k]->cmd];
         nnc_puts(out, k ? "; " : " ");
         nnc_put_layers(out, c->layers && *c->layers ? c->layers : c->op_class, 70);
-        nnc_printf(out, " (%.0f %% of all such time)", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+        nnc_printf(out, " (%.0f %% of all such time", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+        const nnc_remark *r = declined_of(p->artifact, c->layers);
+        if (r && (!said || strcmp(said->reason, r->reason) != 0))
+            nnc_printf(out, "; %s: declined, %s", r->rule, r->reason);
+        said = r;
+        nnc_puts(out, ")");
     }
-    nnc_puts(out, ". nnc explain gives the reasons of the decisions about them.");
+    nnc_puts(out, ". nnc explain lists all decisions.");
 }
 
 void nnc_profile_verdict(const nnc_profile *p, nnc_text *out)

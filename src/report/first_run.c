@@ -10,21 +10,31 @@ static const struct {
 #undef X
 };
 
-void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p)
+static void put_phases(nnc_text *t, const nnc_exec_phases *p, int n)
 {
-    int64_t sum = 0;
     const char *sep = ": ";
-    for (int i = 0; i < NNC_PH__COUNT; i++)
-        sum += p->ns[i];
-    nnc_printf(
-        t, "%s%s result after %.1f ms", before, *before ? "first" : "First", (double)sum * 1e-6);
-    for (int i = 0; i < NNC_PH__COUNT; i++) {
+    for (int i = 0; i < n; i++) {
         if (p->ns[i] < 1000) /* below a microsecond */
             continue;
         nnc_printf(t, "%s%s %.*f", sep, phases[i].name, p->ns[i] < 1000000 ? 3 : 1,
             (double)p->ns[i] * 1e-6);
         sep = ", ";
     }
+}
+
+void nnc_put_loading(nnc_text *t, const nnc_exec_phases *p)
+{
+    put_phases(t, p, NNC_PH_prepare);
+}
+
+void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < NNC_PH__COUNT; i++)
+        sum += p->ns[i];
+    nnc_printf(
+        t, "%s%s result after %.1f ms", before, *before ? "first" : "First", (double)sum * 1e-6);
+    put_phases(t, p, NNC_PH__COUNT);
     nnc_putc(t, '\n');
 }
 

@@ -113,6 +113,8 @@ void nnc_devices_gpus_text(nnc_text *t); /* this machine's GPUs, if any */
 /* ---- first_run.c ---- */
 
 void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p); /* a line, after `before` */
+/* The parts of loading: ": open device 1.2, allocate 0.3". */
+void nnc_put_loading(nnc_text *t, const nnc_exec_phases *p);
 void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p);
 
 enum { REPORT_WIDTH = 118 }; /* columns of text reports */

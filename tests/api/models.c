@@ -2,6 +2,8 @@
  * holds what docs/formats.md promises. A model without a row here is a failure. */
 #include "help.h"
 #include "plan/plan.h"
+#include "profile/profile.h"
+#include "train/train.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -431,6 +433,106 @@ static void check_memory(const row *r, nnc_env *env, const nnc_artifact *a)
     cJSON_Delete(j);
 }
 
+/* Whatever rows are, as printed, they and the idle time add up to the streams' time. */
+static void check_rows(const row *r, nnc_env *env, const nnc_profile *p)
+{
+    for (nnc_profile_by by = 0; by < BY__COUNT; by++) {
+        const nnc_profile_options o = {.by = by};
+        nnc_text t = {0};
+        double ms = 0;
+        CHECK_OK(nnc_profile_print(env, p, &o, NNC_JSON, &t, test_sink));
+        cJSON *j = parsed(r, "profile", &t), *e;
+        check_fields(r, "profile", j,
+            "model:s target:s threads:i predicted:b clock:s median_ms:N wall_ms:n runs:i streams:i "
+            "chunks:i verdict:s "
+            "overhead:N overhead_low:N overhead_high:N outside_ms:n cpu_share:N cycles_ms:a by:s rows:a");
+        cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "rows"))
+        {
+            check_fields(r, "row", e,
+                "name:s ms:n share:n calls:i divided:b flops:i bytes_moved:i least_ms:n limit:s "
+                "engine:s op:s "
+                "result:s memory_bytes:i allocated_bytes:i joules:N");
+            ms += by == BY_module ? 0 : number(e, "ms");
+        }
+        const double all = number(j, "wall_ms") * number(j, "streams"),
+                     rounded = 1e-6 * (cJSON_GetArraySize(cJSON_GetObjectItem(j, "rows")) + 1);
+        if (!(all > 0) || (by != BY_module && !(fabs(ms - all) <= rounded)))
+            test_fail(__FILE__, __LINE__, "%s by %s: rows of %.9g ms in %.9g", r->model,
+                nnc_profile_by_names[by], ms, all);
+        cJSON_Delete(j);
+    }
+}
+
+/* A measured run, or a step. */
+static void check_profile(
+    const row *r, nnc_env *env, const nnc_artifact *a, const nnc_training *step)
+{
+    const nnc_profile_options o = {.active = 1};
+    const nnc_compare_options t = {
+        .iterations = 1, .warmup = -1, .seed = test_seed, .training = step};
+    nnc_session *s = NULL;
+    nnc_profile p = {0};
+    nnc_status st = nnc_session_create(env, a, &s, test_sink);
+    if (!st)
+        st = nnc_session_make_inputs(s, &t, test_seed, test_sink);
+    if (!st)
+        st = nnc_profile_measure(env, s, step != NULL, &t, &o, &p, test_sink);
+    CHECK_OK(st);
+    if (!st) {
+        int64_t most = 0;
+        check_rows(r, env, &p);
+        for (int i = 0; i < p.n; i++)
+            most = nnc_max64(most, p.cmd[i].alive);
+        CHECK_INT(most, nnc_artifact_plan(a)->device[0].lower_bound);
+    }
+    nnc_arena_deinit(&p.arena);
+    nnc_session_destroy(s);
+}
+
+/* A step as the simulator predicts it, and of some models measured. */
+static void profile_step(
+    const row *r, nnc_env *env, nnc_env *described, const nnc_model *m, bool measure)
+{
+    nnc_model *step = NULL;
+    nnc_artifact *a = NULL;
+    nnc_profile p = {0};
+    NNC_OWNED(nnc_sink) *said = nnc_sink_create();
+    if (nnc_train_graph(m, &nnc_training_defaults, &step, said))
+        return; /* it has nothing to train */
+    nnc_status st = nnc_compile_plan(described, step, &nnc_compile_defaults, &a, test_sink);
+    if (!st)
+        st = nnc_profile_predict(described, a, true, &p, test_sink);
+    CHECK_OK(st);
+    if (!st)
+        check_rows(r, described, &p);
+    nnc_arena_deinit(&p.arena);
+    nnc_artifact_destroy(a);
+    a = NULL;
+    if (measure) {
+        CHECK_OK(nnc_compile(env, step, &nnc_compile_defaults, &a, test_sink));
+        if (a)
+            check_profile(r, env, a, &nnc_training_defaults);
+        nnc_artifact_destroy(a);
+    }
+    nnc_model_close(step);
+}
+
+TEST(profiles_of_steps_add_up)
+{
+    nnc_env *env = open_env(false), *described = NULL;
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.hardware = "models/hardware/cpu.json"}, &described, test_sink));
+    for (size_t i = 0; env && described && i < NNC_COUNT(rows); i++) {
+        nnc_model *m = open_row(&rows[i]);
+        if (m)
+            profile_step(&rows[i], env, described, m,
+                test_takes(i, 4) && strcmp(rows[i].model, "vgg16") != 0);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(described);
+    nnc_env_destroy(env);
+}
+
 /* asm: the machine code that an object has already, generated a second time: of some models. */
 static void check_stages(nnc_env *env, const nnc_artifact *a, bool with_asm)
 {
@@ -468,6 +570,7 @@ TEST(reports)
                 test_fail(__FILE__, __LINE__, "%s: %s", r->model, nnc_text_str(&why));
             check_explain(r, a, plain);
             check_memory(r, env, a);
+            check_profile(r, env, a, NULL);
             check_stages(env, a, test_takes(i, 4));
         }
         nnc_text_deinit(&why);
