@@ -185,7 +185,7 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
 }
 
 /* Several models: together and alone. */
-static nnc_status compare_alone(const options *o, work *w, timing *g, nnc_sink *sink)
+static nnc_status compare_alone(const options *o, work *w, nnc_together *out, nnc_sink *sink)
 {
     const several *s = &w->several;
     nnc_compare_options c = o->compare;
@@ -195,7 +195,7 @@ static nnc_status compare_alone(const options *o, work *w, timing *g, nnc_sink *
     c.progress = progress;
     c.progress_ctx = (void *)o;
     return nnc_measure_together(
-        w->env, &o->env, w->artifact, w->session, s->model, s->name, s->n, &c, &g->together, sink);
+        w->env, &o->env, w->artifact, w->session, s->model, s->name, s->n, &c, out, sink);
 }
 
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
@@ -215,7 +215,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (g.chunks > 1)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
-    nnc_status st = compare_alone(o, w, &g, sink);
+    nnc_status st = compare_alone(o, w, &g.together, sink);
     if (!st)
         st = measure(o, w->session, &g, sink);
     if (!st && o->trace)
@@ -277,7 +277,8 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
 
 /* ---- profile ----------------------------------------------------------------------------------------- */
 
-static nnc_status profile_here(const options *o, work *w, nnc_profile *p, nnc_sink *sink)
+static nnc_status profile_here(
+    const options *o, work *w, nnc_profile *p, nnc_together *together, nnc_sink *sink)
 {
     const bool step = o->compare.training != NULL;
     NNC_TRY(note_advice(o, w, o->mode, nnc_check_room(w->env, w->artifact, 0, sink), sink));
@@ -285,10 +286,19 @@ static nnc_status profile_here(const options *o, work *w, nnc_profile *p, nnc_si
     w->no_text = nnc_env_rank(w->env) > 0;
     if (w->no_text)
         return nnc_env_follow(w->env, sink);
+    NNC_TRY(compare_alone(o, w, together, sink)); /* first, on states that no run has changed */
     progress((void *)o, "profiling", NULL);
     NNC_TRY(nnc_profile_measure(w->env, w->session, step, &o->compare, &o->profile, p, sink));
     return o->trace ? nnc_session_trace(w->env, w->session, step, o->trace, o->predict, sink)
                     : NNC_OK;
+}
+
+static nnc_status profile_described(
+    const options *o, work *w, nnc_profile *p, nnc_together *together, nnc_sink *sink)
+{
+    NNC_TRY(nnc_profile_predict(
+        w->env, w->artifact, o->compare.training != NULL, &o->profile, p, sink));
+    return compare_alone(o, w, together, sink);
 }
 
 static nnc_status write_html(const options *o, work *w, const nnc_profile *p, nnc_sink *sink)
@@ -302,6 +312,7 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     nnc_profile p = {0};
+    nnc_together together = {0};
     const bool described = o->env.hardware != NULL;
     with.compare.training = o->mode == MODE_step ? &o->train.training : NULL;
     with.env.ranked = !described;
@@ -312,13 +323,15 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
     NNC_TRY(open_and_compile(&with, w, sink));
-    nnc_status st = described ? nnc_profile_predict(
-                                    w->env, w->artifact, with.compare.training != NULL, &p, sink)
-                              : profile_here(&with, w, &p, sink);
+    with.profile.model = w->several.name;
+    with.profile.n_model = w->several.n;
+    nnc_status st = (described ? profile_described : profile_here)(&with, w, &p, &together, sink);
+    p.together = together.n ? &together : NULL;
     if (!st && !w->no_text)
         st = nnc_profile_print(w->env, &p, &o->profile, w->session, o->format, &w->text, sink);
     if (!st && !w->no_text && o->html)
         st = write_html(o, w, &p, sink);
     nnc_arena_deinit(&p.arena);
+    nnc_together_free(&together);
     return st;
 }

@@ -11,6 +11,8 @@ enum { LEAST_RUNS = 5, MOST_RUNS = 50, ENOUGH_MS = 200 };
 typedef struct run {
     int64_t wall_ps;
     int64_t *ps; /* by command from main on: its time; -1: it did not run */
+    nnc_shares *device;
+    int64_t together_ps; /* of several models */
 } run;
 
 static bool is_counted(const nnc_cmd *c)
@@ -24,20 +26,39 @@ static int by_wall(const void *a, const void *b)
     return (x->wall_ps > y->wall_ps) - (x->wall_ps < y->wall_ps);
 }
 
-/* Sets r from start and end times of n commands from `first` on. */
-static bool keep(nnc_arena *a, run *r, const nnc_plan *p, int32_t first, int n,
-    const int64_t *start, const int64_t *end)
+/* Sets r from the times of a run. */
+static nnc_status keep(
+    nnc_arena *a, run *r, const nnc_plan_times *t, const nnc_profile_options *o, nnc_sink *sink)
 {
+    const nnc_plan *p = t->plan;
     int64_t from = INT64_MAX, to = 0;
-    r->ps = ARENA_NEW(a, int64_t, n + 1);
-    for (int i = 0; r->ps && i < n; i++) {
-        const bool ran = is_counted(&p->cmd[first + i]) && start[i] >= 0 && end[i] >= start[i];
-        r->ps[i] = ran ? end[i] - start[i] : -1;
-        from = ran ? nnc_min64(from, start[i]) : from;
-        to = ran ? nnc_max64(to, end[i]) : to;
+    r->ps = ARENA_NEW(a, int64_t, t->n + 1);
+    r->device = ARENA_NEW(a, nnc_shares, p->n_device + 1);
+    NNC_NEED(r->ps && r->device, sink);
+    for (int i = 0; i < t->n; i++) {
+        const int64_t start = t->start_ps[i], end = t->end_ps[i];
+        const bool ran = is_counted(&p->cmd[t->first + i]) && start >= 0 && end >= start;
+        r->ps[i] = ran ? end - start : -1;
+        from = ran ? nnc_min64(from, start) : from;
+        to = ran ? nnc_max64(to, end) : to;
     }
     r->wall_ps = from < to ? to - from : 0;
-    return r->ps != NULL;
+    NNC_TRY(nnc_profile_overlap(t, o, &r->together_ps, sink));
+    return nnc_add_shares(t, 1, r->device, sink);
+}
+
+/* Sets device d's mean over n runs; idle is the rest of the mean run. */
+static void mean_shares(nnc_profile *out, int d, const run *r, int n)
+{
+    nnc_shares *x = &out->device[d];
+    for (int k = 0; k < n; k++)
+        nnc_sum_shares(x, &r[k].device[d], 1);
+    for (int k = 0; k < PART__COUNT; k++)
+        x->part[k] /= n;
+    x->waits /= n;
+    x->hidden /= n;
+    x->idle = 0;
+    x->idle = (int64_t)(out->wall_ms * 1e9) - nnc_shares_total(x);
 }
 
 /* Streams that have commands which ran. */
@@ -63,9 +84,14 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
     const nnc_plan *p = out->artifact->plan;
     double busy = 0;
     out->cmd = ARENA_NEW(&out->arena, nnc_profile_cmd, n + 1);
-    NNC_NEED(out->cmd, sink);
-    for (int k = from; k < to; k++)
+    out->device = ARENA_NEW(&out->arena, nnc_shares, p->n_device + 1);
+    NNC_NEED(out->cmd && out->device, sink);
+    for (int k = from; k < to; k++) {
         out->wall_ms += (double)r[k].wall_ps * 1e-9 / (to - from);
+        out->together_ms += (double)r[k].together_ps * 1e-9 / (to - from);
+    }
+    for (int d = 0; d < p->n_device; d++)
+        mean_shares(out, d, r + from, to - from);
     for (int i = 0; i < n; i++) {
         nnc_profile_cmd c = {.cmd = first + i};
         const nnc_cmd *of = &p->cmd[first + i];
@@ -84,9 +110,10 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
     return NNC_OK;
 }
 
-static nnc_status profile_runs(nnc_tracing *x, nnc_profile *out, nnc_section last, int want, run *r,
-    int *n_run, nnc_sink *sink)
+static nnc_status profile_runs(nnc_tracing *x, nnc_profile *out, nnc_section last,
+    const nnc_profile_options *o, run *r, int *n_run, nnc_sink *sink)
 {
+    const int want = o->active;
     const nnc_plan *p = out->artifact->plan;
     const int32_t first = nnc_plan_first(p, SEC_main);
     const int n = p->end[last] - first;
@@ -99,7 +126,9 @@ static nnc_status profile_runs(nnc_tracing *x, nnc_profile *out, nnc_section las
         if (!want && i >= LEAST_RUNS && spent > ENOUGH_MS)
             break;
         NNC_TRY(nnc_tracing_times(x, SEC_main, last, start, end, sink));
-        NNC_NEED(keep(&out->arena, to, p, first, n, start, end), sink);
+        const nnc_plan_times t = {
+            .plan = p, .first = first, .n = n, .start_ps = start, .end_ps = end};
+        NNC_TRY(keep(&out->arena, to, &t, o, sink));
         spent += i < 0 ? 0 : (double)to->wall_ps * 1e-9;
         *n_run = i + 1;
     }
@@ -113,7 +142,8 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     nnc_times times = {0};
     NNC_OWNED(nnc_tracing) *x = NULL;
     int n = 0;
-    *out = (nnc_profile){.artifact = s->a};
+    *out = (nnc_profile){
+        .artifact = s->a, .world = nnc_env_world(e), .model = o->model, .n_model = o->n_model};
     run *r = ARENA_NEW(&out->arena, run, o->active ? o->active : MOST_RUNS);
     NNC_NEED(r, sink);
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
@@ -123,7 +153,7 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
         st = nnc_tracing_create(s, &x, sink);
     if (!st) {
         nnc_tracing_behind(x, e);
-        st = profile_runs(x, out, last, o->active, r, &n, sink);
+        st = profile_runs(x, out, last, o, r, &n, sink);
     }
     NNC_TRY(st);
     out->active = n;
@@ -140,23 +170,24 @@ static void describe_rates(const nnc_target *t, nnc_rates *r)
     r->flops_s = (double)t->flops_f32;
 }
 
-nnc_status nnc_profile_predict(
-    nnc_env *e, const nnc_artifact *a, bool step, nnc_profile *out, nnc_sink *sink)
+nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
+    const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
     const nnc_plan *p = a->plan;
-    const nnc_sim_plan_options o = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
+    const nnc_sim_plan_options of = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
     NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
-    *out = (nnc_profile){.artifact = a, .predicted = true, .median_ms = NAN, .active = 1};
+    *out = (nnc_profile){.artifact = a,
+        .predicted = true,
+        .median_ms = NAN,
+        .active = 1,
+        .world = 1,
+        .model = o->model,
+        .n_model = o->n_model};
     describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
-    NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
-    NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),
-                      *end = nnc_calloc((size_t)s.n_cmd + 1, sizeof *end);
-    NNC_NEED(start && end, sink);
-    for (int i = 0; i < s.n_cmd; i++) {
-        start[i] = s.span[i].start_ps;
-        end[i] = s.span[i].end_ps;
-    }
-    NNC_NEED(keep(&out->arena, &r, p, s.first, s.n_cmd, start, end), sink);
+    NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &of, sink));
+    const nnc_plan_times t = {
+        .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};
+    NNC_TRY(keep(&out->arena, &r, &t, o, sink));
     return conclude(e, out, s.first, s.n_cmd, &r, 0, 1, sink);
 }

@@ -60,6 +60,16 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
     if (!module)
         nnc_printf(t, "%-22s ", r->calls == 1 ? r->shape : "");
     nnc_put_layers(t, r->name, 60);
+    const nnc_profile_spread on = nnc_profile_spread_of(p, r);
+    if (on.devices > 1) {
+        nnc_printf(t, " (%d devices: mean ", on.devices);
+        nnc_put_ms(t, on.mean_ms, 0);
+        nnc_puts(t, ", slowest ");
+        nnc_put_ms(t, on.slowest_ms, 0);
+        nnc_puts(t, " ms, ");
+        nnc_profile_put_device(t, p, on.slowest);
+        nnc_putc(t, ')');
+    }
     nnc_trim(t);
     nnc_putc(t, '\n');
 }
@@ -122,18 +132,22 @@ void nnc_profile_rows_json(nnc_json_writer *w, const nnc_profile *p, const nnc_p
 {
     for (int i = 0; i < rows->n; i++) {
         const nnc_profile_row *r = &rows->row[i];
+        const nnc_profile_spread on = nnc_profile_spread_of(p, r);
         NNC_JSON_ROW(w, 2, J_STRING("name", r->name), J_MS("ms", r->ms),
             J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)), J_INT("calls", r->calls),
             J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
             J_INT("bytes_moved", (int64_t)r->bytes), J_MS("least_ms", r->least_ms),
             J_STRING("limit", r->least_ms > 0 ? nnc_level_names[nnc_profile_bound(r)] : ""),
             J_STRING("engine", r->engine), J_STRING("op", r->op),
-            J_STRING("result", r->calls == 1 ? r->shape : ""));
+            J_STRING("result", r->calls == 1 ? r->shape : ""), J_INT("devices", on.devices),
+            J_MS("slowest_ms", on.slowest_ms), J_INT("slowest_device", on.slowest));
     }
     NNC_JSON_ROW(w, 2, J_STRING("name", "idle"), J_MS("ms", p->idle_ms),
         J_REAL("share", nnc_decimals(share_of(p, p->idle_ms), 6)), J_INT("calls", 0),
         J_BOOL("divided", false), J_INT("flops", 0), J_INT("bytes_moved", 0), J_MS("least_ms", 0),
-        J_STRING("limit", ""), J_STRING("engine", ""), J_STRING("op", ""), J_STRING("result", ""));
+        J_STRING("limit", ""), J_STRING("engine", ""), J_STRING("op", ""), J_STRING("result", ""),
+        J_INT("devices", p->artifact->plan->n_device), J_MS("slowest_ms", 0),
+        J_INT("slowest_device", 0));
 }
 
 void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
@@ -145,6 +159,7 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
         J_MS("median_ms", p->median_ms), J_MS("wall_ms", p->wall_ms), J_INT("runs", p->active),
         J_INT("streams", p->lanes), J_INT("chunks", p->artifact->chunks),
         J_STRING("verdict", nnc_text_str(&verdict)));
+    nnc_profile_devices_json(w, p);
     w->out->oom |= verdict.oom;
 }
 
@@ -178,6 +193,7 @@ nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile
     if (!st && f == NNC_TEXT) {
         text_head(out, e, p, s);
         text_rows(out, p, o, &rows);
+        nnc_profile_devices_text(out, p);
         NNC_LOCAL(nnc_text) verdict = {0};
         nnc_profile_verdict(p, &verdict);
         nnc_putc(out, '\n');

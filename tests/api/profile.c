@@ -43,7 +43,7 @@ static bool profile(profiled *x, int streams, const char *hardware)
     if (!st)
         st = (hardware ? nnc_compile_plan : nnc_compile)(x->e, x->g, &c, &x->a, test_sink);
     if (!st && hardware)
-        st = nnc_profile_predict(x->e, x->a, false, &x->p, test_sink);
+        st = nnc_profile_predict(x->e, x->a, false, &o, &x->p, test_sink);
     if (!st && !hardware)
         st = nnc_session_create(x->e, x->a, &x->s, test_sink);
     if (!st && !hardware)
