@@ -78,6 +78,53 @@ adds_up "replicas on described hardware" 2 1 talks
 here "$dir/net.nnc" --by=layer
 adds_up "an artifact" 2 1 talks
 
+here "$dir/net.nnc" --hardware="$source/models/hardware/v100x8.json"
+grep -q "name its model to plan it for that hardware" "$dir/said" && [ $rc != 0 ] || {
+    echo "FAIL: an artifact of another machine (exit code $rc)"
+    cat "$dir/said"
+    failed=1
+}
+"$nnc" compile "$dir/net.json" --mode=step -o "$dir/step.nnc" --quiet
+here "$dir/step.nnc" --by=part
+adds_up "an artifact of a step" 1 1 quiet forward,loss,backward,optimizer,idle
+
+# Epochs of a training: parts add up to the time of its steps.
+cat >"$dir/epochs.py" <<'PY'
+import json, random, struct, sys
+
+if sys.argv[1] == "make":
+    for name, dtype, shape, values in (
+        ("x", "<f4", (64, 3, 12, 12), struct.pack("<27648f", *(random.gauss(0, 1) for _ in range(27648)))),
+        ("y", "<i8", (64,), struct.pack("<64q", *(i % 10 for i in range(64))))):
+        head = str({"descr": dtype, "fortran_order": False, "shape": shape}).ljust(117) + "\n"
+        with open(f"{sys.argv[2]}/{name}.npy", "wb") as f:
+            f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + values)
+    sys.exit()
+text = open(sys.argv[1]).read()
+epochs = json.loads(text[text.index("["):])
+parts = ["load_wait", "forward", "backward", "optimizer", "communication", "idle", "copy", "checkpoint", "other"]
+assert len(epochs) == 3, epochs
+for e in epochs:
+    assert sum(e[f"{k}_ns"] for k in parts) == e["total_ns"] > 0, e
+    assert all(e[f"{k}_ns"] >= 0 for k in parts) and e["forward_ns"] and e["backward_ns"] and e["optimizer_ns"], e
+    assert e["communication_ns"] + e["communication_hidden_ns"] > 0, e
+PY
+python3 "$dir/epochs.py" make "$dir"
+# trains HOW COMMAND...: on two devices, of this process or of two ranks
+trains() {
+    how=$1
+    shift
+    "$@" "$nnc" train "$dir/net.json" --data="$dir/x.npy" --labels="$dir/y.npy" --strategy=data --devices=2 --threads=1 --epochs=3 \
+        --format=json >"$dir/said" 2>&1
+    rc=$?
+    [ $rc = 0 ] && python3 "$dir/epochs.py" "$dir/said" 2>"$dir/why" || {
+        echo "FAIL: training, $how (exit code $rc)"
+        cat "$dir/said" "$dir/why"
+        failed=1
+    }
+}
+trains "one process" env
+
 # over_ranks HOW COMMAND...: two ranks by this launcher; a page and a trace of both.
 over_ranks() {
     how=$1
@@ -95,6 +142,7 @@ over_ranks() {
         done
         rm -f "$dir/p.html" "$dir/t.json"
     done
+    trains "$how" "$@"
 }
 # Ranks 0 and 1 as torchrun starts them; what rank 0 says.
 cat >"$dir/two" <<'SH'

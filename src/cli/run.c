@@ -322,7 +322,15 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
             "--trace is of a measured run: nnc partition --trace draws the predicted ones");
     NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
-    NNC_TRY(open_and_compile(&with, w, sink));
+    const bool compiled = nnc_is_artifact(o->file[0]);
+    const nnc_status opened = open_and_compile(&with, w, sink);
+    if (opened && described && compiled)
+        nnc_note(sink, (nnc_loc){.file = o->file[0]},
+            "--hardware predicts an artifact on the machine that it was compiled for; name its "
+            "model to plan it for that hardware");
+    NNC_TRY(opened);
+    if (compiled && nnc_is_step(w->artifact->plan))
+        with.compare.training = &o->train.training; /* the artifact has its own */
     with.profile.model = w->several.name;
     with.profile.n_model = w->several.n;
     nnc_status st = (described ? profile_described : profile_here)(&with, w, &p, &together, sink);

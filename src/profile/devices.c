@@ -57,28 +57,26 @@ static void text_communication(nnc_text *t, const nnc_profile *p)
     nnc_sum_shares(&all, p->device, n);
     const double total = (double)nnc_max64(nnc_shares_total(&all), 1),
                  mean = (double)nnc_shares_computing(&all) / n;
-    nnc_printf(t,
-        "Communication takes %.1f %% of the devices' time that computing does not hide (exposed), "
-        "and %.1f %% that it does.",
-        100 * (double)all.part[PART_communication] / total, 100 * (double)all.hidden / total);
+    nnc_profile_put_device(t, p, most);
+    nnc_printf(t, " computes longest, %.1f %% above the mean.",
+        100 * ((double)nnc_shares_computing(&p->device[most]) / fmax(mean, 1) - 1));
+    if (all.part[PART_communication] || all.hidden)
+        nnc_printf(t,
+            " Communication takes %.1f %% of the devices' time that computing does not hide "
+            "(exposed), and %.1f %% that it does.",
+            100 * (double)all.part[PART_communication] / total, 100 * (double)all.hidden / total);
     if (all.waits)
         nnc_printf(t, " In collectives they wait for the last one for %.1f %%.",
             100 * (double)all.waits / total);
-    if (mean > 0) {
-        nnc_puts(t, " ");
-        nnc_profile_put_device(t, p, most);
-        nnc_printf(t, " computes longest, %.1f %% above the mean.",
-            100 * ((double)nnc_shares_computing(&p->device[most]) / mean - 1));
-    }
 }
 
 static void text_devices(nnc_text *t, const nnc_profile *p)
 {
     static const char *const title[] = {"computing", "exposed", "waiting", "idle", "hidden"};
-    nnc_puts(t, "\nms");
+    nnc_putc(t, '\n');
     for (size_t i = 0; i < NNC_COUNT(title); i++)
-        nnc_printf(t, "%*s", i ? 11 : 9, title[i]);
-    nnc_puts(t, "  device\n");
+        nnc_printf(t, "%11s", title[i]);
+    nnc_puts(t, "  device (ms)\n");
     for (int d = 0; d < devices_of(p); d++) {
         const nnc_shares *s = &p->device[d];
         const int64_t v[] = {

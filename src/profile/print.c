@@ -56,7 +56,7 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
         nnc_printf(t, "%6.0f %% %-10s ", 100 * share, nnc_level_names[nnc_profile_bound(r)]);
     else
         nnc_printf(t, "%8s %-10s ", "-", "");
-    nnc_printf(t, "%-9s", r->engine);
+    nnc_printf(t, "%-11s", r->engine);
     if (!module)
         nnc_printf(t, "%-22s ", r->calls == 1 ? r->shape : "");
     nnc_put_layers(t, r->name, 60);
@@ -102,7 +102,7 @@ static void text_rows(
     const bool module = o->by == BY_module;
     const double least = module ? nth_time(rows, top) : 0;
     double rest = 0;
-    nnc_printf(t, "\n%11s%9s%7s%9s%8s%8s %-10s %-9s%s%s\n", "ms", "share", "calls", "GFLOP/s",
+    nnc_printf(t, "\n%11s%9s%7s%9s%8s%8s %-10s %-11s%s%s\n", "ms", "share", "calls", "GFLOP/s",
         "GB/s", "limit", "of", "engine", module ? "" : "result                 ",
         nnc_profile_by_names[o->by]);
     for (int i = 0; i < rows->n; i++)
