@@ -169,10 +169,10 @@ static nnc_status parts(worker *w, int n, nnc_text *out)
         for (int part = 0; part < PART__COUNT; part++)
             ms[part][k] = 0;
         for (int i = 0; i < w->n; i++) {
-            int64_t ns[PART__COUNT];
-            NNC_TRY(nnc_session_time_parts(w->s[i], ns, w->sink));
+            nnc_shares x = {0};
+            NNC_TRY(nnc_session_shares(w->s[i], SEC_main, SEC_step, &x, w->sink));
             for (int part = 0; part < PART__COUNT; part++)
-                ms[part][k] += (double)ns[part] * 1e-6;
+                ms[part][k] += (double)x.part[part] * 1e-6;
         }
     }
     for (int part = 0; part <= PART__COUNT; part++) {

@@ -51,7 +51,7 @@ document.title = 'said ' + said.join(' ');
 END
 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$dir/user" --enable-logging=stderr \
     --window-size=400,800 --dump-dom "file://$dir/p.html" >"$dir/dom" 2>"$dir/log"
-grep -q '<title>said true true true true true true true true true true true true true true true</title>' "$dir/dom" || {
+grep -q '<title>said true true true true true true true true true true true true true true true true</title>' "$dir/dom" || {
     echo "FAIL: $(grep -o '<title>.*</title>' "$dir/dom")"
     grep CONSOLE "$dir/log"
     exit 1

@@ -9,22 +9,25 @@ typedef struct nnc_together_model {
     const char *name;
     int device, stream; /* in the joined plan; -1: the model computes nothing */
     double alone_ms, all_ms; /* medians alone, and alone with all threads; NaN: not measured */
-    int64_t predicted_ns; /* alone, by the cost rules */
+    int64_t predicted_ns; /* alone, by the cost rules or the simulator */
     bool same; /* alone and together it computed the same bits */
 } nnc_together_model;
 typedef struct nnc_together {
     int n, devices, lanes; /* models, devices and streams that they use */
     int threads, all; /* threads of a stream, and of the machine */
-    bool measured, shares; /* shares: models share a GPU by streams, which predictions do not model */
+    bool measured, shares; /* shares: models share a GPU by streams, which cost rules do not model */
+    bool simulated; /* predictions are the simulator's */
     double ms; /* together, the median */
     int64_t predicted_ns;
     nnc_together_model *model; /* in `a` */
     nnc_arena a;
 } nnc_together;
 /* Compares s, a fresh session of `joined`, with each model alone: results of a first run, and times in alternating bursts. eo: the options
- * of e. Over several ranks nothing is measured. */
+ * of e. Over several ranks nothing is measured. s NULL: e is described hardware, on which both are simulated. */
 nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc_artifact *joined, nnc_session *s,
     nnc_model *const *m, const char *const *name, int n, const nnc_compare_options *o, nnc_together *out, nnc_sink *sink) NNC_MUST;
+/* Whether one of the layers, joined by +, is of the model of this name, of several in one graph. */
+bool nnc_layers_of_model(const char *layers, const char *name);
 void nnc_report_together(const nnc_together *t, nnc_text *out);
 void nnc_report_together_json(const nnc_together *t, nnc_json_writer *out); /* a member "together" */
 void nnc_together_free(nnc_together *t);

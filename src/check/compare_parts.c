@@ -13,7 +13,7 @@ typedef struct part_work {
 } part_work;
 
 static const char *const titles[PART__COUNT] = {
-    "forward pass", "loss", "backward pass", "optimizer"};
+    "forward pass", "loss", "backward pass", "optimizer", "communication"};
 
 /* Notes for the parts that the command's layers name which part it counts for. */
 static void note_elsewhere(part_work work[PART__COUNT], const char *layers, unsigned counts_for)
@@ -47,7 +47,8 @@ static nnc_status add_up(
         w->bytes = nnc_add_sat(w->bytes, k->bytes);
         w->least_ns += ns;
         w->calls_ns += call ? ns : 0;
-        note_elsewhere(work, k->layers, part[i]);
+        if (part[i] != PART_communication)
+            note_elsewhere(work, k->layers, part[i]);
     }
     return NNC_OK;
 }
@@ -345,7 +346,8 @@ nnc_status nnc_compare_why_json(const comparison *c, nnc_json_writer *w)
     NNC_TRY(add_up(c, &c->p[c->fused], f, &a));
     nnc_json_open_at(w, 1, "step_parts", '[');
     for (int part = 0; part < PART__COUNT; part++)
-        NNC_TRY(json_part(w, c, (nnc_part)part, &u[part], &f[part]));
+        if (part < PART_communication || u[part].launches || f[part].launches)
+            NNC_TRY(json_part(w, c, (nnc_part)part, &u[part], &f[part]));
     nnc_json_close(w, ']');
     return NNC_OK;
 }

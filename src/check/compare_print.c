@@ -253,22 +253,27 @@ static void text_rates(nnc_text *t, const comparison *c)
 /* Where the time of a training step goes, and what it takes to run. */
 static void text_parts(nnc_text *t, const comparison *c)
 {
-    nnc_puts(t, "\nParts of a step (ms: sum of the commands' times, median of some steps; a kernel "
+    nnc_puts(t, "\nParts of a step (ms: sum over devices, median of some steps; a kernel "
                 "of two parts counts where its result\nis first read; -: no commands of its own), "
                 "and memory with weights and states\n                  ");
-    for (int part = 0; part < PART__COUNT; part++)
-        nnc_printf(t, "%11s", nnc_part_names[part]);
+    int parts = PART_communication; /* of one device */
+    for (int i = 0; i < c->n; i++)
+        parts = c->p[i].part_ms[PART_communication] > 0 ? PART__COUNT : parts;
+    for (int part = 0; part < parts; part++)
+        nnc_printf(t, "%*s", part < PART_communication ? 11 : 15, nnc_part_names[part]);
     nnc_puts(t, "      memory\n");
     for (int i = 0; i < c->n; i++) { /* and variants of what is fused */
         const program *p = &c->p[i];
         if (!p->name)
             continue;
         nnc_printf(t, "  %-16s", p->name);
-        for (int part = 0; part < PART__COUNT; part++)
+        for (int part = 0; part < parts; part++) {
+            const int width = part < PART_communication ? 11 : 15;
             if (p->part_ms[part] > 0)
-                nnc_put_ms(t, p->part_ms[part], 11);
+                nnc_put_ms(t, p->part_ms[part], width);
             else
-                nnc_printf(t, "%11s", "-");
+                nnc_printf(t, "%*s", width, "-");
+        }
         nnc_put_bytes_column(t, nnc_summarize(p, false).memory, 12, false);
         nnc_putc(t, '\n');
         NNC_LOCAL(nnc_text) updates = {0};

@@ -325,15 +325,15 @@ nnc_status nnc_time_parts(comparison *c, program **p, int n)
     for (int r = 0; r < rounds; r++)
         for (int k = 0; k < n; k++) {
             const int i = r % 2 ? n - 1 - k : k;
-            int64_t ns[PART__COUNT];
+            nnc_shares x = {0};
             if (!p[i]->name)
                 continue;
             nnc_compare_say(c, "timing the parts of a step", p[i]->name);
             if (each < SLOW_MS) /* caches hold another program's data */
                 NNC_TRY(nnc_session_step(p[i]->s, c->sink));
-            NNC_TRY(nnc_session_time_parts(p[i]->s, ns, c->sink));
+            NNC_TRY(nnc_session_shares(p[i]->s, SEC_main, SEC_step, &x, c->sink));
             for (int part = 0; part < PART__COUNT; part++)
-                ms[i][part][r] = (double)ns[part] * 1e-6;
+                ms[i][part][r] = (double)x.part[part] * 1e-6;
         }
     for (int i = 0; i < n; i++)
         for (int part = 0; p[i]->name && part < PART__COUNT; part++)

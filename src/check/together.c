@@ -20,6 +20,7 @@ typedef struct measure {
     nnc_env *e;
     const nnc_compare_options *o;
     const nnc_artifact *joined;
+    nnc_session *x; /* of it; NULL: described hardware, where nothing runs */
     nnc_model *const *m;
     int n;
     /* by model: the machine that it is alone on; e, or one of its own; one with its stream's threads alone */
@@ -33,11 +34,14 @@ typedef struct measure {
 
 /* ---- where the models are --------------------------------------------------------------------------------------- */
 
-static bool is_of(const char *layers, const char *name)
+bool nnc_layers_of_model(const char *layers, const char *name)
 {
     const size_t n = strlen(name);
-    return layers && *layers == '/' && !strncmp(layers + 1, name, n) &&
-           (layers[n + 1] == '/' || !layers[n + 1] || layers[n + 1] == '+');
+    for (const char *p = layers ? layers : ""; *p; p += strcspn(p, "+"), p += *p == '+')
+        if (*p == '/' && !strncmp(p + 1, name, n) &&
+            (p[n + 1] == '/' || !p[n + 1] || p[n + 1] == '+'))
+            return true;
+    return false;
 }
 
 /* Device and stream of each model's first command, and how many of them there are. */
@@ -51,7 +55,7 @@ static nnc_status find_lanes(measure *s)
         used[nnc_plan_on_gpu(&p->device[c->device])][c->device * 64 + c->stream % 64] = true;
         device[c->device] = true;
         for (int k = 0; k < t->n; k++)
-            if (t->model[k].device < 0 && is_of(c->layers, t->model[k].name)) {
+            if (t->model[k].device < 0 && nnc_layers_of_model(c->layers, t->model[k].name)) {
                 t->model[k].device = c->device;
                 t->model[k].stream = c->stream;
             }
@@ -92,7 +96,7 @@ static nnc_status compile_alone(measure *s, int k, bool all, nnc_artifact **out)
         g->node[i].device = -1;
     o.devices = o.streams = 1;
     o.lanes = all ? 0 : s->cpu_lanes;
-    return nnc_compile(s->on[k], g, &o, out, s->sink);
+    return (s->x ? nnc_compile : nnc_compile_plan)(s->on[k], g, &o, out, s->sink);
 }
 
 /* The machine of each model: e itself, or where it has several targets that of the model's device; and one with the threads of its stream,
@@ -107,9 +111,11 @@ static nnc_status open_machines(measure *s, const nnc_env_options *eo)
         own.ranked = false;
         own.world = own.rank = 0;
         NNC_NEED(own.target, s->sink);
-        if (s->e->n_target > 1)
+        if (s->e->n_target > 1 && s->x)
             NNC_TRY(nnc_env_create(&own, &s->own[k], s->sink));
         s->on[k] = s->own[k] ? s->own[k] : s->e;
+        if (!s->x)
+            continue;
         own.threads = nnc_plan_on_gpu(&s->joined->plan->device[d]) ? eo->threads : t->threads;
         NNC_TRY(nnc_env_create(&own, &s->slow[k], s->sink));
     }
@@ -126,6 +132,29 @@ static nnc_status compile_all(measure *s)
         NNC_TRY(compile_alone(s, k, true, &s->at[1 + s->n + k].a));
         s->n_at++;
     }
+    return NNC_OK;
+}
+
+/* Time of a run of the plan on described hardware, whose device d its only one is. */
+static nnc_status simulate(const measure *s, const nnc_artifact *a, int d, int64_t *ns)
+{
+    const int32_t device[NNC_MAX_DEVICES] = {d};
+    const nnc_sim_plan_options o = {.device = d < 0 ? NULL : device,
+        .first = SEC_main,
+        .last = s->o->training ? SEC_step : SEC_main};
+    NNC_LOCAL(nnc_sim_plan) p = {0};
+    NNC_TRY(nnc_sim_plan_run(&p, a->plan, s->e->cluster, &o, s->sink));
+    *ns = nnc_ceildiv(p.total_ps, 1000);
+    return NNC_OK;
+}
+
+static nnc_status simulate_all(measure *s)
+{
+    nnc_together *t = s->out;
+    NNC_TRY(simulate(s, s->joined, -1, &t->predicted_ns));
+    for (int k = 0; k < s->n; k++)
+        NNC_TRY(simulate(
+            s, s->at[1 + k].a, (int)nnc_max64(t->model[k].device, 0), &t->model[k].predicted_ns));
     return NNC_OK;
 }
 
@@ -300,6 +329,8 @@ static nnc_status measure_all(measure *s, const nnc_env_options *eo)
     NNC_TRY(find_lanes(s));
     NNC_TRY(open_machines(s, eo));
     NNC_TRY(compile_all(s));
+    if (!s->x)
+        return simulate_all(s);
     predict(s);
     if (!s->out->measured)
         return NNC_OK;
@@ -314,8 +345,9 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
     nnc_session *x, nnc_model *const *m, const char *const *name, int n,
     const nnc_compare_options *o, nnc_together *out, nnc_sink *sink)
 {
-    measure s = {.e = e, .o = o, .joined = joined, .m = m, .n = n, .out = out, .sink = sink};
-    *out = (nnc_together){.n = n, .measured = e->ranks.world <= 1, .ms = NAN};
+    measure s = {
+        .e = e, .o = o, .joined = joined, .x = x, .m = m, .n = n, .out = out, .sink = sink};
+    *out = (nnc_together){.n = n, .measured = x && e->ranks.world <= 1, .simulated = !x, .ms = NAN};
     out->model = ARENA_NEW(&out->a, nnc_together_model, n + 1);
     s.at = ARENA_NEW(&out->a, subject, 2 * n + 1);
     s.on = ARENA_NEW(&out->a, nnc_env *, n + 1);
@@ -418,14 +450,16 @@ void nnc_report_together(const nnc_together *t, nnc_text *out)
             nnc_printf(out, " ms: together is %.2f times as fast", all / t->ms);
         }
         nnc_putc(out, '\n');
-    } else {
+    } else if (!t->simulated) {
         nnc_puts(out, "  over several ranks no model is timed alone\n");
     }
-    nnc_printf(out, "  by the cost rules: together %s", t->shares ? "at least " : "");
+    const bool bound = t->shares && !t->simulated;
+    nnc_printf(out, "  by the %s: together %s", t->simulated ? "simulator" : "cost rules",
+        bound ? "at least " : "");
     nnc_put_ms(out, (double)t->predicted_ns * 1e-6, 0);
     nnc_puts(out, " ms; one after the other ");
     nnc_put_ms(out, predicted, 0);
-    nnc_printf(out, " ms: %s%.2f times as fast\n", t->shares ? "at most " : "",
+    nnc_printf(out, " ms: %s%.2f times as fast\n", bound ? "at most " : "",
         predicted * 1e6 / (double)nnc_max64(t->predicted_ns, 1));
 }
 
@@ -434,8 +468,8 @@ void nnc_report_together_json(const nnc_together *t, nnc_json_writer *w)
     nnc_json_open(w, "together", '{');
     if (t->measured)
         NNC_JSON(w, J_MS("together_ms", t->ms));
-    NNC_JSON(
-        w, J_NS("predicted_together_ms", t->predicted_ns), J_BOOL("predicted_is_bound", t->shares));
+    NNC_JSON(w, J_NS("predicted_together_ms", t->predicted_ns),
+        J_BOOL("predicted_is_bound", t->shares && !t->simulated));
     nnc_json_open(w, "models", '[');
     for (int k = 0; k < t->n; k++) {
         const nnc_together_model *m = &t->model[k];

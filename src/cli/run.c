@@ -191,7 +191,7 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
 }
 
 /* Several models: together and alone. */
-static nnc_status compare_alone(const options *o, work *w, timing *g, nnc_sink *sink)
+static nnc_status compare_alone(const options *o, work *w, nnc_together *out, nnc_sink *sink)
 {
     const several *s = &w->several;
     nnc_compare_options c = o->compare;
@@ -201,7 +201,7 @@ static nnc_status compare_alone(const options *o, work *w, timing *g, nnc_sink *
     c.progress = progress;
     c.progress_ctx = (void *)o;
     return nnc_measure_together(
-        w->env, &o->env, w->artifact, w->session, s->model, s->name, s->n, &c, &g->together, sink);
+        w->env, &o->env, w->artifact, w->session, s->model, s->name, s->n, &c, out, sink);
 }
 
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
@@ -221,7 +221,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     if (g.chunks > 1)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
-    nnc_status st = compare_alone(o, w, &g, sink);
+    nnc_status st = compare_alone(o, w, &g.together, sink);
     nnc_power_begin(&g.power, w->session->plan, NULL, false);
     if (!st)
         st = measure(o, w->session, &g, sink);
@@ -285,7 +285,8 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
 
 /* ---- profile ----------------------------------------------------------------------------------------- */
 
-static nnc_status profile_here(const options *o, work *w, nnc_profile *p, nnc_sink *sink)
+static nnc_status profile_here(
+    const options *o, work *w, nnc_profile *p, nnc_together *together, nnc_sink *sink)
 {
     const bool step = o->compare.training != NULL;
     NNC_TRY(note_advice(o, w, o->mode, nnc_check_room(w->env, w->artifact, 0, sink), sink));
@@ -293,10 +294,19 @@ static nnc_status profile_here(const options *o, work *w, nnc_profile *p, nnc_si
     w->no_text = nnc_env_rank(w->env) > 0;
     if (w->no_text)
         return nnc_env_follow(w->env, sink);
+    NNC_TRY(compare_alone(o, w, together, sink)); /* first, on states that no run has changed */
     progress((void *)o, "profiling", NULL);
     NNC_TRY(nnc_profile_measure(w->env, w->session, step, &o->compare, &o->profile, p, sink));
     return o->trace ? nnc_session_trace(w->env, w->session, step, o->trace, o->predict, sink)
                     : NNC_OK;
+}
+
+static nnc_status profile_described(
+    const options *o, work *w, nnc_profile *p, nnc_together *together, nnc_sink *sink)
+{
+    NNC_TRY(nnc_profile_predict(
+        w->env, w->artifact, o->compare.training != NULL, &o->profile, p, sink));
+    return compare_alone(o, w, together, sink);
 }
 
 static nnc_status write_html(const options *o, work *w, const nnc_profile *p, nnc_sink *sink)
@@ -306,11 +316,29 @@ static nnc_status write_html(const options *o, work *w, const nnc_profile *p, nn
     return nnc_write_picture(&page, o->html, sink);
 }
 
+/* Reads and compiles. An artifact of a step says so itself, and how it trains. */
+static nnc_status open_profiled(const options *o, options *with, work *w, nnc_sink *sink)
+{
+    const bool compiled = nnc_is_artifact(o->file[0]);
+    const nnc_status opened = open_and_compile(with, w, sink);
+    if (opened && with->env.hardware && compiled)
+        nnc_note(sink, (nnc_loc){.file = o->file[0]},
+            "--hardware predicts an artifact on the machine that it was compiled for; name its "
+            "model to plan it for that hardware");
+    NNC_TRY(opened);
+    if (compiled && nnc_is_step(w->artifact->plan))
+        with->compare.training = &o->train.training;
+    with->profile.model = w->several.name;
+    with->profile.n_model = w->several.n;
+    return NNC_OK;
+}
+
 nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     nnc_profile p = {0};
     nnc_profile_old old = {0};
+    nnc_together together = {0};
     const bool described = o->env.hardware != NULL;
     with.compare.training = o->mode == MODE_step ? &o->train.training : NULL;
     with.env.ranked = !described;
@@ -321,16 +349,14 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
     if (o->profile.sort == SORT_change && !o->against)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--sort=change is by the difference from another profile: it needs --against=FILE");
+    NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
+        &with.compare.compile.devices, sink));
     nnc_status st = o->against ? nnc_profile_read(o->against, o->profile.by, &old, sink) : NNC_OK;
     if (!st)
-        st = share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
-            &with.compare.compile.devices, sink);
+        st = open_profiled(o, &with, w, sink);
     if (!st)
-        st = open_and_compile(&with, w, sink);
-    if (!st)
-        st = described
-                 ? nnc_profile_predict(w->env, w->artifact, with.compare.training != NULL, &p, sink)
-                 : profile_here(&with, w, &p, sink);
+        st = (described ? profile_described : profile_here)(&with, w, &p, &together, sink);
+    p.together = together.n ? &together : NULL;
     p.old = o->against ? &old : NULL;
     if (!st && !w->no_text)
         st = nnc_profile_print(w->env, &p, &o->profile, o->format, &w->text, sink);
@@ -338,5 +364,6 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
         st = write_html(o, w, &p, sink);
     nnc_arena_deinit(&p.arena);
     nnc_arena_deinit(&old.arena);
+    nnc_together_free(&together);
     return st;
 }

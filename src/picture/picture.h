@@ -89,6 +89,12 @@ void nnc_timeline_level(nnc_timeline *t, nnc_level l);
 void nnc_timeline_pack(nnc_timeline *t);
 /* A timeline of the devices of all, equal ones beside each other, as "cpu:0, measured"; without arrows and memory. NULL: out of memory. */
 nnc_timeline *nnc_timeline_beside(const nnc_timeline *const *t, int n);
+/* A stretch of time of a kind. */
+typedef struct nnc_stretch { int64_t start, end; int kind; } nnc_stretch;
+/* Sorts them by their start, for nnc_covered. */
+void nnc_sort_stretches(nnc_stretch *s, int n);
+/* Time that at least one stretch of the kinds first .. last covers. */
+int64_t nnc_covered(const nnc_stretch *sorted, int n, int first, int last);
 /* Picoseconds in which at least one span of the device runs that is no communication; -1: out of memory. */
 int64_t nnc_timeline_busy(const nnc_timeline *t, int device);
 /* 1 - busy of all devices / (devices x total); negative: out of memory. */

@@ -189,28 +189,38 @@ void nnc_timeline_pack(nnc_timeline *t)
 
 static int by_start(const void *a, const void *b)
 {
-    const nnc_slice *x = a, *y = b;
-    return (x->start_ps > y->start_ps) - (x->start_ps < y->start_ps);
+    const nnc_stretch *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+void nnc_sort_stretches(nnc_stretch *s, int n)
+{
+    if (n)
+        qsort(s, (size_t)n, sizeof *s, by_start);
+}
+
+int64_t nnc_covered(const nnc_stretch *s, int n, int first, int last)
+{
+    int64_t sum = 0, end = INT64_MIN;
+    for (int i = 0; i < n; i++)
+        if (s[i].kind >= first && s[i].kind <= last && s[i].end > end) {
+            sum += s[i].end - nnc_max64(s[i].start, end);
+            end = s[i].end;
+        }
+    return sum;
 }
 
 int64_t nnc_timeline_busy(const nnc_timeline *t, int device)
 {
-    NNC_FREED nnc_slice *own = nnc_malloc(((size_t)t->n_span + 1) * sizeof *own);
-    int64_t busy = 0, end = INT64_MIN;
+    NNC_FREED nnc_stretch *own = nnc_malloc(((size_t)t->n_span + 1) * sizeof *own);
     int n = 0;
     if (!own)
         return -1;
     for (int i = 0; i < t->n_span; i++)
         if (t->lane[t->span[i].lane].device == device && t->span[i].kind != WORK_communication)
-            own[n++] = t->span[i];
-    if (n)
-        qsort(own, (size_t)n, sizeof *own, by_start);
-    for (int i = 0; i < n; i++) {
-        const int64_t from = nnc_max64(own[i].start_ps, end);
-        busy += nnc_max64(own[i].end_ps - from, 0);
-        end = nnc_max64(end, own[i].end_ps);
-    }
-    return busy;
+            own[n++] = (nnc_stretch){t->span[i].start_ps, t->span[i].end_ps, 0};
+    nnc_sort_stretches(own, n);
+    return nnc_covered(own, n, 0, 0);
 }
 
 double nnc_timeline_idle(const nnc_timeline *t)

@@ -219,6 +219,18 @@ static inline int nnc_plan_functions(const nnc_plan *p)
     return n;
 }
 
+/* Whether a command connects devices: a collective, or a copy from one to another. */
+static inline bool nnc_plan_connects(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_collective ||
+           (c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device);
+}
+/* Whether it is a kernel, a call, or a copy within a device. */
+static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
+{
+    return c->kind == CMD_kernel || c->kind == CMD_call || (c->kind == CMD_copy && !nnc_plan_connects(p, c));
+}
+
 static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
 /* Whether the sections cover all commands in order. */
 static inline bool nnc_plan_sections_ok(const nnc_plan *p)

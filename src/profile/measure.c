@@ -24,6 +24,8 @@ static const nnc_ratio NO_RATIO = {0, NAN, NAN, NAN};
 typedef struct run {
     int64_t wall_ps, host_ns; /* from the first start to the last end, and for the host */
     int64_t *ps; /* by command from main on: its time; -1: it did not run */
+    nnc_shares *device;
+    int64_t together_ps; /* of several models */
 } run;
 
 static bool is_counted(const nnc_cmd *c)
@@ -37,20 +39,39 @@ static int by_wall(const void *a, const void *b)
     return (x->wall_ps > y->wall_ps) - (x->wall_ps < y->wall_ps);
 }
 
-/* Sets r from start and end times of n commands from `first` on. */
-static bool keep(nnc_arena *a, run *r, const nnc_plan *p, int32_t first, int n,
-    const int64_t *start, const int64_t *end)
+/* Sets r from the times of a run. */
+static nnc_status keep(
+    nnc_arena *a, run *r, const nnc_plan_times *t, const nnc_profile_options *o, nnc_sink *sink)
 {
+    const nnc_plan *p = t->plan;
     int64_t from = INT64_MAX, to = 0;
-    r->ps = ARENA_NEW(a, int64_t, n + 1);
-    for (int i = 0; r->ps && i < n; i++) {
-        const bool ran = is_counted(&p->cmd[first + i]) && start[i] >= 0 && end[i] >= start[i];
-        r->ps[i] = ran ? end[i] - start[i] : -1;
-        from = ran ? nnc_min64(from, start[i]) : from;
-        to = ran ? nnc_max64(to, end[i]) : to;
+    r->ps = ARENA_NEW(a, int64_t, t->n + 1);
+    r->device = ARENA_NEW(a, nnc_shares, p->n_device + 1);
+    NNC_NEED(r->ps && r->device, sink);
+    for (int i = 0; i < t->n; i++) {
+        const int64_t start = t->start_ps[i], end = t->end_ps[i];
+        const bool ran = is_counted(&p->cmd[t->first + i]) && start >= 0 && end >= start;
+        r->ps[i] = ran ? end - start : -1;
+        from = ran ? nnc_min64(from, start) : from;
+        to = ran ? nnc_max64(to, end) : to;
     }
     r->wall_ps = from < to ? to - from : 0;
-    return r->ps != NULL;
+    NNC_TRY(nnc_profile_overlap(t, o, &r->together_ps, sink));
+    return nnc_add_shares(t, 1, r->device, sink);
+}
+
+/* Sets device d's mean over n runs; idle is the rest of the mean run. */
+static void mean_shares(nnc_profile *out, int d, const run *r, int n)
+{
+    nnc_shares *x = &out->device[d];
+    for (int k = 0; k < n; k++)
+        nnc_sum_shares(x, &r[k].device[d], 1);
+    for (int k = 0; k < PART__COUNT; k++)
+        x->part[k] /= n;
+    x->waits /= n;
+    x->hidden /= n;
+    x->idle = 0;
+    x->idle = (int64_t)(out->wall_ms * 1e9) - nnc_shares_total(x);
 }
 
 /* Streams that have commands which ran. */
@@ -119,9 +140,14 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
     const nnc_plan *p = out->artifact->plan;
     double busy = 0;
     out->cmd = ARENA_NEW(&out->arena, nnc_profile_cmd, n + 1);
-    NNC_NEED(out->cmd, sink);
-    for (int k = from; k < to; k++)
+    out->device = ARENA_NEW(&out->arena, nnc_shares, p->n_device + 1);
+    NNC_NEED(out->cmd && out->device, sink);
+    for (int k = from; k < to; k++) {
         out->wall_ms += (double)r[k].wall_ps * 1e-9 / (to - from);
+        out->together_ms += (double)r[k].together_ps * 1e-9 / (to - from);
+    }
+    for (int d = 0; d < p->n_device; d++)
+        mean_shares(out, d, r + from, to - from);
     for (int i = 0; i < n; i++) {
         nnc_profile_cmd c = {.cmd = first + i};
         if (r[from].ps[i] < 0)
@@ -174,8 +200,9 @@ static nnc_status measure_overhead(const profiler *f)
 {
     double ratio[MOST_PAIRS];
     int64_t with, without, spent = 0;
+    const int most = f->out->world > 1 ? LEAST_PAIRS : MOST_PAIRS; /* all ranks make as many runs */
     int n = 0;
-    while (n < MOST_PAIRS && (n < LEAST_PAIRS || spent < ENOUGH_MS * INT64_C(1000000))) {
+    while (n < most && (n < LEAST_PAIRS || spent < ENOUGH_MS * INT64_C(1000000))) {
         NNC_TRY(plain_run(f, &without));
         NNC_TRY(profiled_run(f, &with));
         spent += with + without;
@@ -199,10 +226,13 @@ static nnc_status run_cycle(const profiler *f, int warmup, run *r, int *n)
     for (*n = 0; *n < (want ? want : MOST_RUNS); (*n)++) {
         if (!want && *n >= LEAST_RUNS && spent > ENOUGH_MS)
             break;
+        const nnc_plan_times times = {.plan = f->s->plan,
+            .first = nnc_plan_first(f->s->plan, SEC_main),
+            .n = f->n,
+            .start_ps = f->start,
+            .end_ps = f->end};
         NNC_TRY(profiled_run(f, &ns));
-        NNC_NEED(keep(&f->out->arena, &r[*n], f->s->plan, nnc_plan_first(f->s->plan, SEC_main),
-                     f->n, f->start, f->end),
-            f->sink);
+        NNC_TRY(keep(&f->out->arena, &r[*n], &times, f->o, f->sink));
         r[*n].host_ns = ns;
         spent += (double)r[*n].wall_ps * 1e-9;
     }
@@ -260,7 +290,12 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     NNC_OWNED(nnc_tracing) *x = NULL;
     int n = 0;
     f.n = s->plan->end[last] - first;
-    *out = (nnc_profile){.artifact = s->a, .overhead = NO_RATIO, .cpu_share = NAN};
+    *out = (nnc_profile){.artifact = s->a,
+        .overhead = NO_RATIO,
+        .cpu_share = NAN,
+        .world = nnc_env_world(e),
+        .model = o->model,
+        .n_model = o->n_model};
     run *r = ARENA_NEW(&out->arena, run,
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
@@ -299,11 +334,11 @@ static void describe_rates(const nnc_target *t, nnc_rates *r)
     r->flops_s = (double)t->flops_f32;
 }
 
-nnc_status nnc_profile_predict(
-    nnc_env *e, const nnc_artifact *a, bool step, nnc_profile *out, nnc_sink *sink)
+nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
+    const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
     const nnc_plan *p = a->plan;
-    const nnc_sim_plan_options o = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
+    const nnc_sim_plan_options of = {.first = SEC_main, .last = step ? SEC_step : SEC_main};
     NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
     *out = (nnc_profile){.artifact = a,
@@ -311,16 +346,14 @@ nnc_status nnc_profile_predict(
         .median_ms = NAN,
         .overhead = NO_RATIO,
         .cpu_share = NAN,
-        .active = 1};
+        .active = 1,
+        .world = 1,
+        .model = o->model,
+        .n_model = o->n_model};
     describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
-    NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
-    NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),
-                      *end = nnc_calloc((size_t)s.n_cmd + 1, sizeof *end);
-    NNC_NEED(start && end, sink);
-    for (int i = 0; i < s.n_cmd; i++) {
-        start[i] = s.span[i].start_ps;
-        end[i] = s.span[i].end_ps;
-    }
-    NNC_NEED(keep(&out->arena, &r, p, s.first, s.n_cmd, start, end), sink);
+    NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &of, sink));
+    const nnc_plan_times t = {
+        .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};
+    NNC_TRY(keep(&out->arena, &r, &t, o, sink));
     return conclude(e, out, s.first, s.n_cmd, &r, 0, 1, sink);
 }

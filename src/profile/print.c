@@ -194,6 +194,16 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
     if (!module && !compared)
         nnc_printf(t, "%-22s ", r->calls == 1 ? r->shape : "");
     nnc_put_layers(t, r->name, 60);
+    const nnc_profile_spread on = nnc_profile_spread_of(p, r);
+    if (on.devices > 1) {
+        nnc_printf(t, " (%d devices: mean ", on.devices);
+        nnc_put_ms(t, on.mean_ms, 0);
+        nnc_puts(t, ", slowest ");
+        nnc_put_ms(t, on.slowest_ms, 0);
+        nnc_puts(t, " ms, ");
+        nnc_profile_put_device(t, p, on.slowest);
+        nnc_putc(t, ')');
+    }
     nnc_trim(t);
     nnc_putc(t, '\n');
 }
@@ -265,6 +275,7 @@ static void text_rows(
 static void row_json(
     nnc_json_writer *w, const nnc_profile *p, const nnc_profile_row *r, bool compared)
 {
+    const nnc_profile_spread on = nnc_profile_spread_of(p, r);
     const nnc_json_member m[] = {J_STRING("name", r->name), J_MS("ms", r->ms),
         J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)), J_INT("calls", r->calls),
         J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
@@ -275,7 +286,8 @@ static void row_json(
         J_INT("allocated_bytes", (int64_t)r->allocated),
         J_REAL(
             "joules", nnc_decimals(p->power.watts * p->median_ms * 1e-3 * share_of(p, r->ms), 9)),
-        J_MS("was_ms", r->was_ms),
+        J_INT("devices", on.devices), J_MS("slowest_ms", on.slowest_ms),
+        J_INT("slowest_device", on.slowest), J_MS("was_ms", r->was_ms),
         J_REAL("ratio", r->was_ms > 0 ? nnc_decimals(r->ms / r->was_ms, 6) : NAN)};
     nnc_json_row(w, 2, m, NNC_COUNT(m) - (compared ? 0 : 2));
 }
@@ -353,6 +365,7 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
     for (int i = 0; i < p->cycles; i++)
         NNC_JSON(w, J_MS(NULL, p->cycle_ms[i]));
     nnc_json_close(w, ']');
+    nnc_profile_devices_json(w, p);
     w->out->oom |= verdict.oom;
 }
 
@@ -386,6 +399,7 @@ nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile
     if (!st && f == NNC_TEXT) {
         text_head(out, e, p);
         text_rows(out, p, o, &rows);
+        nnc_profile_devices_text(out, p);
         NNC_LOCAL(nnc_text) words = {0};
         nnc_profile_verdict(p, &words);
         nnc_putc(out, '\n');

@@ -6,7 +6,7 @@
 #include <string.h>
 
 const char *const nnc_profile_by_names[BY__COUNT] = {
-    "command", "layer", "module", "op", "kernel", "part", "device"};
+    "command", "layer", "module", "op", "kernel", "part", "device", "model"};
 
 /* Least time of a layer as written, by which fused kernels are divided. */
 typedef struct written {
@@ -42,6 +42,9 @@ static nnc_profile_row *row_of(grouping *g, const char *name, size_t n)
         return NULL;
     nnc_profile_row *r = &g->out->row[g->out->n++];
     *r = (nnc_profile_row){.name = copy, .first = -1};
+    const int devices = g->p->artifact->plan->n_device;
+    if (devices > 1 && !(r->on = ARENA_NEW(&g->out->arena, double, devices)))
+        return NULL;
     g->slot[at] = g->out->n;
     return r;
 }
@@ -76,6 +79,8 @@ static bool add(grouping *g, const char *name, size_t n, const nnc_profile_cmd *
     r->calls++;
     r->divided |= share < 1;
     r->ms += share * c->ms;
+    if (r->on)
+        r->on[of->device] += share * c->ms;
     r->least_ms += share * c->least_ms;
     r->bound_ms[c->bound] += share * c->least_ms;
     r->flops += share * (double)of->flops;
@@ -176,6 +181,17 @@ static bool add_layers(grouping *g, const nnc_profile_cmd *c)
 
 /* ---- grouping -------------------------------------------------------------------------------------------- */
 
+/* Appends the models whose layers the command computes, of several, or the only one. */
+static void put_models(const nnc_profile *p, const char *layers, nnc_text *t)
+{
+    const size_t before = t->n;
+    for (int k = 0; k < p->n_model; k++)
+        if (nnc_layers_of_model(layers, p->model[k]))
+            nnc_printf(t, "%s%s", t->n > before ? "+" : "", p->model[k]);
+    if (t->n == before)
+        nnc_puts(t, p->n_model ? "(no model)" : p->artifact->source->name);
+}
+
 /* Appends the name of the command's row. */
 static void put_name(const grouping *g, const nnc_profile_cmd *c, nnc_text *t)
 {
@@ -187,7 +203,7 @@ static void put_name(const grouping *g, const nnc_profile_cmd *c, nnc_text *t)
     case BY_op: nnc_puts(t, of->op_class ? of->op_class : ""); break;
     case BY_part: nnc_puts(t, nnc_part_names[g->part[c->cmd]]); break;
     case BY_device:
-        nnc_put_device(t, p, of->device);
+        nnc_profile_put_device(t, g->p, of->device);
         if (p->device[of->device].streams > 1)
             nnc_printf(t, " stream %d", of->stream);
         break;
@@ -202,6 +218,7 @@ static void put_name(const grouping *g, const nnc_profile_cmd *c, nnc_text *t)
             nnc_puts(t, of->kind == CMD_copy ? "copy" : "collective");
         }
         break;
+    case BY_model: put_models(g->p, of->layers, t); break;
     default: nnc_puts(t, of->layers && *of->layers ? of->layers : of->op_class);
     }
 }

@@ -39,11 +39,21 @@ static sums add_up(const nnc_profile *p)
 /* What the time is bound by: of several reasons the first that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
-    const double lanes = p->wall_ms * p->lanes, moved = s->least - s->bound[LEVEL_arithmetic];
     const bool others = p->cpu_share < BUSY;
-    if (p->idle_ms > 0.5 * lanes)
-        nnc_printf(out, "Bound by waiting: no command runs for %.0f %% of the streams' time.",
-            100 * p->idle_ms / lanes);
+    const double moved = s->least - s->bound[LEVEL_arithmetic];
+    nnc_shares all = {0};
+    nnc_sum_shares(&all, p->device, p->artifact->plan->n_device);
+    const double total = (double)nnc_max64(nnc_shares_total(&all), 1),
+                 computing = (double)nnc_shares_computing(&all), idle = (double)all.idle,
+                 exposed = (double)(all.part[PART_communication] + all.waits);
+    if (exposed > fmax(computing, idle))
+        nnc_printf(out,
+            "Bound by communication: copies between devices and collectives that computing does "
+            "not hide take %.0f %% of the devices' time.",
+            100 * exposed / total);
+    else if (idle > computing)
+        nnc_printf(out, "Bound by waiting: no command runs for %.0f %% of the devices' time.",
+            100 * idle / total);
     else if (s->brief > 0.5 * s->busy)
         nnc_printf(out,
             "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",

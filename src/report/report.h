@@ -20,11 +20,12 @@ void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 
 /* ---- training steps -------------------------------------------------------------------------------------------------- */
 
-/* Parts of a training step (step_parts.c). */
-typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART__COUNT } nnc_part;
+/* Parts of a training step (step_parts.c). Communication: copies between devices and collectives of any of the others. */
+typedef enum nnc_part { PART_forward, PART_loss, PART_backward, PART_optimizer, PART_communication, PART__COUNT } nnc_part;
 extern const char *const nnc_part_names[PART__COUNT];
 
-/* Measures the parts' times, sums of their commands' times. Each is a median over some steps, measured command by command. */
+/* Measures the parts' times as shares of the step (nnc_shares), summed over devices. Each is a median over some steps, measured command by
+ * command. */
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink) NNC_MUST;
 /* Append the parts' times, as a line of text or as a member "parts" of an object. A part whose ops are all in kernels of other parts has no
  * commands. */
@@ -62,17 +63,11 @@ void nnc_put_room(nnc_text *t, const nnc_env *e, const nnc_room *r, bool named);
 
 /* Appends " (8 of 9 commands also compute gradients of weights)", about the commands of the optimizer, or nothing if none does. */
 void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out);
-/* Finds the part of each command, part[i], by its layers: X/backward, /loss, /optimizer, all others forward. A kernel of several parts
- * belongs to the part that first reads its result or, if no command reads it, to the last of its parts. */
+/* Finds the part of each command, part[i]: communication, or by its layers X/backward, /loss, /optimizer, all others forward. A kernel of
+ * several parts belongs to the part that first reads its result or, if no command reads it, to the last of its parts. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
 nnc_part nnc_layer_part(const char *path); /* of one layer */
 nnc_part nnc_layer_part_n(const char *path, size_t n); /* of n characters */
-/* Runs sections first .. last; the sections before them must have run. Sets ns to the sums of the commands' times by part, *communication
- * to that of copies between devices (NULL: they count in their parts). */
-nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last, int64_t ns[PART__COUNT],
-    int64_t *communication, nnc_sink *sink) NNC_MUST;
-/* Runs one step, and sets ns to the sums of the commands' times by part. */
-nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink) NNC_MUST;
 
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
 
@@ -155,6 +150,23 @@ typedef struct nnc_plan_times {
 } nnc_plan_times;
 /* Adds spans for the commands, arrows for copies between devices, and the memory in use on each device. */
 nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *r, nnc_sink *sink) NNC_MUST;
+
+/* ---- shares.c ---- */
+
+/* What a device spends a run's time on: parts, waits and idle add up to the run, from its first start to its last end. */
+typedef struct nnc_shares {
+    int64_t part[PART__COUNT]; /* PART_communication: exposed, while the device computes nothing */
+    int64_t waits;             /* in collectives, for the last participant, while it does nothing else */
+    int64_t idle;
+    int64_t hidden;            /* communication while the device computes */
+} nnc_shares;
+/* Adds those of a run, `times` times, to device[n_device], in the unit of the run's times. */
+nnc_status nnc_add_shares(const nnc_plan_times *t, int times, nnc_shares *device, nnc_sink *sink) NNC_MUST;
+void nnc_sum_shares(nnc_shares *sum, const nnc_shares *of, int n); /* adds of[n] */
+int64_t nnc_shares_computing(const nnc_shares *s);
+int64_t nnc_shares_total(const nnc_shares *s);
+/* Runs and times sections first .. last command by command; the sections before them must have run. Adds their ns over all devices. */
+nnc_status nnc_session_shares(nnc_session *s, nnc_section first, nnc_section last, nnc_shares *sum, nnc_sink *sink) NNC_MUST;
 
 /* Predicts start and end times of all commands by the targets' cost rules. Streams run in order, with waits for events and collectives. */
 void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps);

@@ -1,9 +1,10 @@
-/* report/step_parts.c -- parts of a training step: forward, loss, backward, optimizer. */
+/* report/step_parts.c -- parts of a training step: forward, loss, backward, optimizer, communication. */
 #include "report/report.h"
 #include "session/session.h"
 #include <string.h>
 
-const char *const nnc_part_names[PART__COUNT] = {"forward", "loss", "backward", "optimizer"};
+const char *const nnc_part_names[PART__COUNT] = {
+    "forward", "loss", "backward", "optimizer", "communication"};
 
 /* The part that a layer's path names. */
 nnc_part nnc_layer_part_n(const char *path, size_t n)
@@ -36,7 +37,7 @@ static unsigned parts_of(const char *layers)
 
 static nnc_part last_of(unsigned set)
 {
-    int part = PART__COUNT - 1;
+    int part = PART_optimizer;
     while (part > 0 && !(set >> part & 1))
         part--;
     return (nnc_part)part;
@@ -82,43 +83,10 @@ nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink)
         for (int k = 0; k < written; k++)
             reader[nnc_plan_root(p, c->arg[k])] = i + 1;
     }
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
+        if (nnc_plan_connects(p, &p->cmd[i]))
+            part[i] = PART_communication;
     return NNC_OK;
-}
-
-/* Does the command connect devices: a copy from one to another, or a collective? */
-static bool is_communication(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->kind == CMD_collective ||
-           (c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device);
-}
-
-nnc_status nnc_session_profile(nnc_session *s, nnc_section first, nnc_section last,
-    int64_t ns[PART__COUNT], int64_t *communication, nnc_sink *sink)
-{
-    NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_plan *p = s->plan;
-    const int from = nnc_plan_first(p, first), n = p->end[last] - from;
-    uint8_t *part = ARENA_NEW(&a, uint8_t, p->n_cmd + 1);
-    int64_t *start = ARENA_NEW(&a, int64_t, n + 1), *end = ARENA_NEW(&a, int64_t, n + 1);
-    NNC_NEED(part && start && end, sink);
-    NNC_TRY(nnc_step_parts(p, part, sink));
-    NNC_TRY(nnc_exec_profile(s->exec, first, last, start, end, sink));
-    memset(ns, 0, PART__COUNT * sizeof *ns);
-    if (communication)
-        *communication = 0;
-    for (int i = 0; i < n; i++) {
-        const nnc_cmd *c = &p->cmd[from + i];
-        if (c->kind == CMD_record || c->kind == CMD_wait)
-            continue;
-        int64_t *of = communication && is_communication(p, c) ? communication : &ns[part[from + i]];
-        *of += end[i] - start[i];
-    }
-    return NNC_OK;
-}
-
-nnc_status nnc_session_time_parts(nnc_session *s, int64_t ns[PART__COUNT], nnc_sink *sink)
-{
-    return nnc_session_profile(s, SEC_main, SEC_step, ns, NULL, sink);
 }
 
 nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_sink *sink)
@@ -128,11 +96,11 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
     double spent = 0;
     int n = 0;
     for (; n < LEAST || (n < MOST && spent < ENOUGH_MS); n++) {
-        int64_t ns[PART__COUNT];
-        NNC_TRY(nnc_session_time_parts(s, ns, sink));
+        nnc_shares x = {0};
+        NNC_TRY(nnc_session_shares(s, SEC_main, SEC_step, &x, sink));
         for (int i = 0; i < PART__COUNT; i++) {
-            all[i][n] = ns[i];
-            spent += (double)ns[i] * 1e-6;
+            all[i][n] = x.part[i];
+            spent += (double)x.part[i] * 1e-6;
         }
     }
     const int middle = n / 2;
@@ -166,14 +134,14 @@ void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out)
 
 void nnc_report_parts(const nnc_session *s, const double ms[PART__COUNT], nnc_text *out)
 {
-    for (int i = 0; i < PART__COUNT; i++) {
+    for (int i = 0; i < PART__COUNT - (ms[PART_communication] == 0); i++) {
         nnc_printf(out, "%s%s ", i ? ", " : "a run is a training step: ", nnc_part_names[i]);
         nnc_put_ms(out, ms[i], 0);
         nnc_puts(out, ms[i] > 0 ? " ms" : " (no commands of its own)");
         if (i == PART_optimizer)
             nnc_put_gradient_updates(s->plan, out);
     }
-    nnc_puts(out, "; sums of their commands' times\n");
+    nnc_puts(out, "; sums of the devices' times\n");
 }
 
 void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *w)

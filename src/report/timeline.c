@@ -46,13 +46,13 @@ typedef struct run {
 
 static bool is_sent(const nnc_plan *p, const nnc_cmd *c)
 {
-    return c->kind == CMD_copy && p->tensor[c->arg[0]].device != p->tensor[c->arg[1]].device;
+    return c->kind == CMD_copy && nnc_plan_connects(p, c);
 }
 
 static nnc_work_kind kind_of(const run *r, int32_t i)
 {
     const nnc_cmd *c = &r->p->cmd[i];
-    if (c->kind == CMD_collective || is_sent(r->p, c))
+    if (nnc_plan_connects(r->p, c))
         return WORK_communication;
     switch ((nnc_part)r->part[i]) {
     case PART_optimizer: /* sums of several micro-batches' gradients are no update yet */

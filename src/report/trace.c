@@ -155,18 +155,11 @@ nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_c
 nnc_status nnc_timeline_add_simulated(
     nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end, nnc_sink *sink)
 {
-    NNC_FREED int64_t *start = nnc_calloc((size_t)s->n_cmd + 1, sizeof *start),
-                      *stop = nnc_calloc((size_t)s->n_cmd + 1, sizeof *stop);
-    NNC_NEED(start && stop, sink);
-    for (int i = 0; i < s->n_cmd; i++) {
-        start[i] = s->span[i].start_ps;
-        stop[i] = s->span[i].end_ps;
-    }
     nnc_plan_times of = {.plan = p,
         .first = s->first,
         .n = s->n_cmd,
-        .start_ps = start,
-        .end_ps = stop,
+        .start_ps = s->start_ps,
+        .end_ps = s->end_ps,
         .offset_ps = t->total_ps};
     for (of.micro = first; of.micro < end; of.micro++, of.offset_ps += s->total_ps)
         NNC_TRY(nnc_timeline_add_run(t, &of, sink));

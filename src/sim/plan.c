@@ -452,13 +452,6 @@ static nnc_status replay_caching(const walk *w, int d, int64_t capacity, nnc_sim
     return NNC_OK;
 }
 
-/* A kernel, a call, or a copy within a device. */
-static bool computes(const nnc_cmd *c, const nnc_plan *p)
-{
-    return c->kind == CMD_kernel || c->kind == CMD_call ||
-           (c->kind == CMD_copy && p->tensor[c->arg[1]].device == c->device);
-}
-
 static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
 {
     const nnc_plan_device *x = &w->p->device[d];
@@ -470,10 +463,6 @@ static nnc_status sum_device(const walk *w, int d, nnc_sim_device *out)
         .capacity = k->target.memory_bytes,
         .fails_at = -1};
     out->idle_ps = w->out->total_ps - out->busy_ps;
-    for (int32_t i = 0; i < w->out->n_cmd; i++)
-        if (computes(&w->p->cmd[w->out->first + i], w->p) &&
-            w->p->cmd[w->out->first + i].device == d)
-            out->compute_ps += w->out->span[i].end_ps - w->out->span[i].start_ps;
     if (w->o->policy == SIM_torch_caching)
         return replay_caching(w, d, out->capacity - out->bytes, out);
     out->bytes = nnc_add_sat(out->bytes, nnc_device_needs(w->p, d));
@@ -493,8 +482,11 @@ static nnc_status simulate(walk *w)
         NNC_TRY(sort_tensors(w));
     NNC_TRY(nnc_sim_run(w->sim, w->sink));
     out->total_ps = nnc_sim_end_ps(w->sim) + run_ps(w) + wait_ps(w);
-    for (int32_t i = 0; i < out->n_cmd; i++)
+    for (int32_t i = 0; i < out->n_cmd; i++) {
         out->span[i] = nnc_sim_span_of(w->sim, w->task[i]);
+        out->start_ps[i] = out->span[i].start_ps;
+        out->end_ps[i] = out->span[i].end_ps;
+    }
     for (int d = 0; d < w->p->n_device; d++)
         NNC_TRY(sum_device(w, d, &out->by_device[d]));
     return NNC_OK;
@@ -518,10 +510,12 @@ nnc_status nnc_sim_plan_run(nnc_sim_plan *out, const nnc_plan *p, const nnc_clus
     w.recorded = ARENA_NEW(a, int32_t, p->n_event + 1);
     w.task = ARENA_NEW(a, int32_t, out->n_cmd + 1);
     out->span = ARENA_NEW(a, nnc_sim_span, out->n_cmd + 1);
+    out->start_ps = ARENA_NEW(a, int64_t, out->n_cmd + 1);
+    out->end_ps = ARENA_NEW(a, int64_t, out->n_cmd + 1);
     out->by_device = ARENA_NEW(a, nnc_sim_device, p->n_device + 1);
     nnc_status st = NNC_OK;
     if (!w.device || !w.first_lane || !w.host || !w.recorded || !w.task || !out->span ||
-        !out->by_device)
+        !out->start_ps || !out->end_ps || !out->by_device)
         st = nnc_nomem(sink);
     for (int e = 0; !st && e < p->n_event; e++)
         w.recorded[e] = -1;

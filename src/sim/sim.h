@@ -137,7 +137,6 @@ typedef struct nnc_sim_plan_options {
 typedef struct nnc_sim_device {
     int32_t device;         /* of the cluster */
     int64_t busy_ps, idle_ps;
-    int64_t compute_ps;     /* commands that compute: sum of their times */
     int64_t bytes;          /* requested from the device by the policy, with context and libraries */
     int64_t tensor_bytes;   /* maximum of live tensors */
     int64_t capacity;
@@ -151,6 +150,7 @@ typedef struct nnc_sim_plan {
     int32_t first;          /* command of span[0] */
     int n_cmd;
     nnc_sim_span *span;     /* by command; of record and wait the time when they were reached */
+    int64_t *start_ps, *end_ps; /* the same */
     int n_device;
     nnc_sim_device *by_device;
     nnc_arena arena;

@@ -116,6 +116,18 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
         nnc_printf(out, " --set %s", t->o->typed_batch);
 }
 
+/* Means over the devices, ns. */
+static nnc_shares simulated_shares(const nnc_partition_table *t, const nnc_partition_row *r)
+{
+    nnc_shares all = {0};
+    const int64_t n = INT64_C(1000) * t->devices;
+    nnc_sum_shares(&all, r->simulated_shares, t->devices);
+    for (int k = 0; k < PART__COUNT; k++)
+        all.part[k] /= n;
+    all.hidden /= n;
+    return all;
+}
+
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
     nnc_json_open_at(w, 2, NULL, '{');
@@ -139,9 +151,13 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
                     J_NS("iteration_ms", r->at_bandwidth_ns[k]));
         nnc_json_close(w, ']');
     }
-    if (r->simulated_ns)
-        NNC_JSON(
-            w, J_NS("simulated_ms", r->simulated_ns), J_INT("simulated_bytes", r->simulated_bytes));
+    if (r->simulated_ns) {
+        const nnc_shares all = simulated_shares(t, r);
+        NNC_JSON(w, J_NS("simulated_ms", r->simulated_ns),
+            J_INT("simulated_bytes", r->simulated_bytes),
+            J_NS("simulated_exposed_ms", all.part[PART_communication]),
+            J_NS("simulated_hidden_ms", all.hidden));
+    }
     if (r->not_simulated)
         NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
     nnc_partition_run_json(w, t, r);
@@ -314,7 +330,15 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         return;
     nnc_puts(out, "    simulated   ");
     put_speed(t, r->simulated_ns, 12, out);
-    nnc_printf(out, "%*s", narrow ? 17 : 29, "");
+    const nnc_shares all = simulated_shares(t, r);
+    nnc_printf(out, "%6.1f%% %s",
+        100 * (1 - (double)nnc_shares_computing(&all) / (double)r->simulated_ns),
+        narrow ? "" : " ");
+    put_time(out, nnc_ms(all.part[PART_communication]), 9);
+    if (!narrow) {
+        nnc_putc(out, ' ');
+        put_time(out, nnc_ms(all.hidden), 9);
+    }
     nnc_put_bytes_column(out, r->simulated_bytes, narrow ? 11 : 12, false);
     nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
 }

@@ -5,6 +5,7 @@
  * Strategies whose memory does not fit together are measured one after the other. `single` runs in rank 0 alone.
  *
  * All ranks compile the same plans and create the same sessions; then rank 0 leads, and the others follow. */
+#include "report/report.h"
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "cuda/cuda.h"
@@ -173,9 +174,9 @@ static int64_t quantile(const int64_t *sorted, size_t n, double share)
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
-/* Adds a profile's times of the sections from main to `last`, `times` times. */
+/* Adds a profile of the sections from main to `last`, `times` times. */
 static nnc_status add_profile(
-    const run *r, const program *p, nnc_section last, int times, int64_t *busy, int64_t *between)
+    const run *r, const program *p, nnc_section last, int times, nnc_shares *device)
 {
     const nnc_plan *plan = p->a->plan;
     const int from = nnc_plan_first(plan, SEC_main), n = plan->end[last] - from;
@@ -183,44 +184,30 @@ static nnc_status add_profile(
     NNC_NEED(ns, r->sink);
     NNC_TRY(nnc_exec_profile_behind(
         p->s->exec, nnc_env_profile_after(r->e), SEC_main, last, ns, ns + n, r->sink));
-    for (int i = 0; i < n; i++) {
-        const nnc_cmd *c = &plan->cmd[from + i];
-        if (c->kind == CMD_record || c->kind == CMD_wait)
-            continue;
-        const bool moves = c->kind == CMD_collective ||
-                           (c->kind == CMD_copy && plan->tensor[c->arg[1]].device != c->device);
-        (moves ? between : busy)[c->device] += times * (ns[n + i] - ns[i]);
-    }
-    return NNC_OK;
+    const nnc_plan_times t = {
+        .plan = plan, .first = from, .n = n, .start_ps = ns, .end_ps = ns + n};
+    return nnc_add_shares(&t, times, device, r->sink);
 }
 
-/* Medians over some profiles of what each device does in an iteration. */
+/* What each device does in an iteration: the profile whose time is the median. */
 static nnc_status profile_devices(const run *r, const program *p, nnc_partition_measured *out)
 {
-    const int n = r->t->devices;
-    int64_t *v[2] = {NULL}, *into[2];
-    for (int k = 0; k < 2; k++) {
-        v[k] = ARENA_NEW(r->a, int64_t, PROFILES * n + 1);
-        into[k] = ARENA_NEW(r->a, int64_t, n + 1);
-        NNC_NEED(v[k] && into[k], r->sink);
-    }
     const nnc_section last = r->training ? SEC_step : SEC_main,
                       others = r->training ? SEC_accumulate : SEC_main;
+    nnc_shares *of[PROFILES];
     for (int i = 0; i < PROFILES; i++) {
-        NNC_TRY(add_profile(r, p, last, 1, v[0] + i * n, v[1] + i * n));
+        of[i] = ARENA_NEW(r->a, nnc_shares, r->t->devices + 1);
+        NNC_NEED(of[i], r->sink);
+        NNC_TRY(add_profile(r, p, last, 1, of[i]));
         if (p->runs > 1)
-            NNC_TRY(add_profile(r, p, others, p->runs - 1, v[0] + i * n, v[1] + i * n));
-    }
-    for (int k = 0; k < 2; k++)
-        for (int d = 0; d < n; d++) {
-            int64_t of[PROFILES];
-            for (int i = 0; i < PROFILES; i++)
-                of[i] = v[k][i * n + d];
-            nnc_sort64(of, PROFILES);
-            into[k][d] = of[PROFILES / 2];
+            NNC_TRY(add_profile(r, p, others, p->runs - 1, of[i]));
+        for (int k = i; k > 0 && nnc_shares_total(of[k]) < nnc_shares_total(of[k - 1]); k--) {
+            nnc_shares *longer = of[k - 1];
+            of[k - 1] = of[k];
+            of[k] = longer;
         }
-    out->busy_ns = into[0];
-    out->communication_ns = into[1];
+    }
+    out->shares = of[PROFILES / 2];
     return NNC_OK;
 }
 

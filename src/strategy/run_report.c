@@ -1,5 +1,6 @@
 /* strategy/run_report.c -- what nnc partition --run measured, beside what was predicted and simulated: as members of a strategy's
  * object, and as a table. */
+#include "report/report.h"
 #include "strategy/strategy.h"
 #include <math.h>
 #include <string.h>
@@ -13,6 +14,18 @@ static double error_of(int64_t predicted, int64_t measured)
 static double spread_of(const nnc_partition_measured *x)
 {
     return x->median_ns ? (double)(x->p90_ns - x->p10_ns) / (double)x->median_ns : 0;
+}
+
+/* Copies between devices and collectives, waiting for the others included. */
+static int64_t communication_of(const nnc_shares *s)
+{
+    return s->part[PART_communication] + s->waits + s->hidden;
+}
+
+static int64_t simulated_busy_ns(const nnc_partition_row *r, int d)
+{
+    return r->simulated_shares ? nnc_ceildiv(nnc_shares_computing(&r->simulated_shares[d]), 1000)
+                               : 0;
 }
 
 void nnc_partition_run_json(
@@ -34,10 +47,12 @@ void nnc_partition_run_json(
     nnc_json_open(w, "devices", '[');
     for (int d = 0; d < t->devices; d++) {
         nnc_json_open(w, NULL, '{');
-        NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", x->busy_ns[d]),
-            J_NS("communication_ms", x->communication_ns[d]));
-        if (r->simulated_busy_ns)
-            NNC_JSON(w, J_NS("simulated_busy_ms", r->simulated_busy_ns[d]));
+        const nnc_shares *s = &x->shares[d];
+        NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", nnc_shares_computing(s)),
+            J_NS("communication_ms", communication_of(s)),
+            J_NS("exposed_ms", s->part[PART_communication]), J_NS("hidden_ms", s->hidden));
+        if (r->simulated_shares)
+            NNC_JSON(w, J_NS("simulated_busy_ms", simulated_busy_ns(r, d)));
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');
@@ -51,10 +66,10 @@ int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member
         const char *name;
         double v;
     } column[NNC_RUN_COLUMNS] = {
-        {"simulated_busy_ms", r->simulated_busy_ns ? nnc_ms(r->simulated_busy_ns[d]) : NAN},
+        {"simulated_busy_ms", r->simulated_shares ? nnc_ms(simulated_busy_ns(r, d)) : NAN},
         {"measured_ms", x ? nnc_ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
-        {"measured_busy_ms", x ? nnc_ms(x->busy_ns[d]) : NAN},
-        {"measured_communication_ms", x ? nnc_ms(x->communication_ns[d]) : NAN}};
+        {"measured_busy_ms", x ? nnc_ms(nnc_shares_computing(&x->shares[d])) : NAN},
+        {"measured_communication_ms", x ? nnc_ms(communication_of(&x->shares[d])) : NAN}};
     for (int i = 0; i < NNC_RUN_COLUMNS; i++)
         out[i] = (nnc_json_member)J_MS(column[i].name, column[i].v);
     return NNC_RUN_COLUMNS;
@@ -79,8 +94,8 @@ static void put_time(nnc_text *out, int64_t ns, int width)
 static void text_devices(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     for (int d = 0; d < t->devices; d++) {
-        const int64_t busy = r->measured->busy_ns[d];
-        const int64_t simulated = r->simulated_busy_ns ? r->simulated_busy_ns[d] : 0;
+        const nnc_shares *s = &r->measured->shares[d];
+        const int64_t busy = nnc_shares_computing(s), simulated = simulated_busy_ns(r, d);
         if (!busy && !r->use[d].busy_ns)
             continue;
         nnc_printf(out, "    busy %-8d", d);
@@ -90,7 +105,8 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "%9s", "");
         put_error(out, r->use[d].busy_ns, busy);
         put_error(out, simulated, busy);
-        put_time(out, r->measured->communication_ns[d], 16);
+        put_time(out, communication_of(s), 16);
+        put_time(out, s->part[PART_communication], 11);
         nnc_putc(out, '\n');
     }
 }
@@ -99,10 +115,11 @@ void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out)
 {
     nnc_puts(out,
         "\nRun on this machine: medians of iterations, strategies in turn. Spread is (p90 - p10) / "
-        "median. Busy is a device's time in\ncommands that compute, communication its copies to "
-        "other devices and collectives, waiting for the others included.\n\n"
+        "median. Busy is a device's time in\ncommands that compute, communication its copies "
+        "between devices and collectives, waiting for\nthe others included; exposed, what of it "
+        "computing does not hide, without waiting.\n\n"
         "  strategy        predicted ms simulated ms  measured ms   spread  predicted  simulated "
-        "communication ms\n");
+        "communication ms exposed ms\n");
     for (int i = 0; i < t->n_row; i++) {
         const nnc_partition_row *r = &t->row[i];
         const nnc_partition_measured *x = r->measured;

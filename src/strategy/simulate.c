@@ -100,10 +100,10 @@ static int64_t host_ns(const simulation *s, const nnc_plan *p)
                : 0;
 }
 
-/* Time of the sections from main to `last`, bytes of the fullest device; busy[]: picoseconds of each device are added, `times` times.
+/* Time of the sections from main to `last`, bytes of the fullest device; device[]: their shares, ps, are added, `times` times.
  * timeline: NULL, or gets runs first .. first + times - 1. */
 static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
-    int times, int64_t *ps, int64_t *bytes, int64_t *busy, nnc_timeline *timeline, int first)
+    int times, int64_t *ps, int64_t *bytes, nnc_shares *device, nnc_timeline *timeline, int first)
 {
     const nnc_sim_plan_options o = {.first = SEC_main,
         .last = last,
@@ -118,8 +118,13 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
         const int64_t all = nnc_cluster_target(s->t->cluster, d)->memory_bytes,
                       taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
         *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
-        busy[d] = nnc_add_sat(busy[d], nnc_mul_sat(times, p.by_device[d].compute_ps));
     }
+    const nnc_plan_times t = {.plan = a->plan,
+        .first = p.first,
+        .n = p.n_cmd,
+        .start_ps = p.start_ps,
+        .end_ps = p.end_ps};
+    NNC_TRY(nnc_add_shares(&t, times, device, s->sink));
     return timeline
                ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, first + times, s->sink)
                : NNC_OK;
@@ -136,8 +141,8 @@ static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, co
     return NNC_OK;
 }
 
-/* busy[]: by device, zeros. */
-static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t *busy)
+/* device[]: zeros. */
+static nnc_status simulate(const simulation *s, nnc_partition_row *row, nnc_shares *device)
 {
     NNC_OWNED(nnc_artifact) *a = NULL;
     int runs = 0;
@@ -151,11 +156,9 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, int64_t 
     NNC_TRY(begin_timeline(s, row, a));
     if (runs > 1)
         NNC_TRY(simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others,
-            &bytes, busy, row->simulated, 0));
-    NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, &bytes, busy, row->simulated, runs - 1));
-    for (int d = 0; d < s->t->devices; d++)
-        busy[d] = nnc_ceildiv(busy[d], 1000);
-    row->simulated_busy_ns = busy;
+            &bytes, device, row->simulated, 0));
+    NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, &bytes, device, row->simulated, runs - 1));
+    row->simulated_shares = device;
     row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
     row->simulated_bytes = bytes;
     nnc_partition_take_plan(s->e, s->t, row, a);
@@ -186,7 +189,7 @@ static bool take_earlier(const nnc_partition_table *t, int i)
         k++;
     if (k == i || to->why_not || nnc_partition_has_timelines(t->o))
         return false;
-    to->simulated_busy_ns = t->row[k].simulated_busy_ns;
+    to->simulated_shares = t->row[k].simulated_shares;
     to->simulated_ns = t->row[k].simulated_ns;
     to->simulated_bytes = t->row[k].simulated_bytes;
     to->not_simulated = t->row[k].not_simulated;
@@ -202,10 +205,10 @@ nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_trai
     for (int i = 0; i < t->n_row; i++) {
         if (take_earlier(t, i))
             continue;
-        int64_t *busy = ARENA_NEW(arena, int64_t, t->devices + 1);
+        nnc_shares *device = ARENA_NEW(arena, nnc_shares, t->devices + 1);
         nnc_sink_clear(own);
-        NNC_NEED(busy, sink);
-        if (!simulate(&s, &t->row[i], busy))
+        NNC_NEED(device, sink);
+        if (!simulate(&s, &t->row[i], device))
             continue;
         if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
             return nnc_nomem(sink);

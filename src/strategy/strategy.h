@@ -140,12 +140,6 @@ nnc_status nnc_partition_time_plan(nnc_env *e, const nnc_artifact *a, const nnc_
 /* Measures and adds the commands of the plan that t does not have. */
 nnc_status nnc_partition_time_others(
     nnc_env *e, const nnc_artifact *a, const nnc_training *training, nnc_command_times *t, nnc_sink *sink) NNC_MUST;
-/* Whether a command is a kernel, a call, or a copy within a device. */
-static inline bool nnc_plan_computes(const nnc_plan *p, const nnc_cmd *c)
-{
-    return c->kind == CMD_kernel || c->kind == CMD_call ||
-           (c->kind == CMD_copy && p->tensor[c->arg[0]].device == p->tensor[c->arg[1]].device);
-}
 
 /* Generates the inputs of a session's runs. A step gets a learning rate of 0. */
 nnc_status nnc_partition_set_inputs(nnc_session *run, const nnc_training *training, nnc_sink *sink) NNC_MUST;
@@ -171,7 +165,7 @@ extern const double nnc_partition_bandwidth[NNC_BANDWIDTHS]; /* 1/4, 1/2, 2, 4: 
 typedef struct nnc_partition_measured {
     int n;
     int64_t median_ns, least_ns, p10_ns, p90_ns;
-    int64_t *busy_ns, *communication_ns; /* by device, per iteration: time of computing; of copies between devices and collectives */
+    struct nnc_shares *shares; /* by device, ns of an iteration (report.h) */
 } nnc_partition_measured;
 
 /* How nnc train or nnc run executes a strategy. */
@@ -212,7 +206,7 @@ typedef struct nnc_partition_row {
     const nnc_auto_search *search; /* auto; or NULL */
     /* Timelines of the estimate and of the simulated plan, owned by the row. NULL: not requested, or none */
     struct nnc_timeline *predicted, *simulated;
-    int64_t *simulated_busy_ns; /* by device: commands that compute; NULL: not simulated */
+    struct nnc_shares *simulated_shares; /* by device, ps of an iteration; NULL: not simulated */
     const nnc_partition_measured *measured; /* by --run; NULL: it was not run */
     const char *not_run;       /* why --run did not run it; or NULL */
 } nnc_partition_row;

@@ -203,50 +203,62 @@ static nnc_status log_epoch(trainer *t, const epoch_number *n, int n_number)
     return log_line(t, &line);
 }
 
-/* What an epoch's time was spent on, ns. */
-typedef struct spent {
-    int64_t forward, backward, optimizer, communication, copy, checkpoint, load, wait, compute;
-    bool whole; /* no commands were measured: backward is all of the updates */
-} spent;
-
 static int64_t share_of(int64_t ns, int64_t part, int64_t all)
 {
     return all > 0 ? (int64_t)((double)ns * (double)part / (double)all) : 0;
 }
 
-static spent divide(const step_times *s, int64_t ns, nnc_data_times load)
+/* Adds ns of commands, divided as in measured steps; all of it to *whole where none was measured. */
+static void divide(step_spent *x, int64_t ns, const nnc_shares *m, int64_t *whole)
 {
-    const int64_t *m = s->in_main, *u = s->in_update, update = u[0] + u[1] + u[2];
-    const int64_t between = share_of(s->forward, m[1], m[0] + m[1]);
-    spent x = {.forward = s->forward - between,
-        .communication = between + share_of(s->update, u[2], update),
-        .optimizer = share_of(s->update, u[1], update),
+    const int64_t all = nnc_shares_total(m), loss = share_of(ns, m->part[PART_loss], all),
+                  forward = loss + share_of(ns, m->part[PART_forward], all),
+                  backward = share_of(ns, m->part[PART_backward], all),
+                  optimizer = share_of(ns, m->part[PART_optimizer], all),
+                  between = share_of(ns, m->part[PART_communication], all);
+    x->forward += forward;
+    x->backward += backward;
+    x->optimizer += optimizer;
+    x->communication += between;
+    *(all > 0 ? &x->idle : whole) += ns - forward - backward - optimizer - between;
+    x->hidden += share_of(ns, m->hidden, all);
+}
+
+static step_spent spent_on(const step_times *s, int64_t ns, nnc_data_times load)
+{
+    step_spent x = {.wait = load.wait_ns,
         .copy = s->copy,
         .checkpoint = s->checkpoint,
         .load = load.load_ns,
-        .wait = load.wait_ns,
         .compute = ns - load.wait_ns - s->checkpoint,
-        .whole = update == 0};
-    x.backward = s->update - x.optimizer - (x.communication - between);
-    const int64_t early = share_of(x.forward, s->backward_in_main, m[0]);
-    x.forward -= early;
-    x.backward += early;
+        .total = ns};
+    divide(&x, s->forward, &s->in_main, &x.forward);
+    divide(&x, s->update, &s->in_update, &x.backward);
+    x.other = x.compute - s->forward - s->update - s->copy;
     return x;
 }
 
+static void add_spent(step_spent *sum, const step_spent *x)
+{
+    int64_t *to = (int64_t *)sum;
+    const int64_t *from = (const int64_t *)x;
+    for (size_t i = 0; i < sizeof *x / sizeof *from; i++)
+        to[i] += from[i];
+}
+
 /* In seconds, or milliseconds where the epoch computes for less than one. */
-static void print_spent(nnc_text *out, const spent *x)
+static void print_spent(nnc_text *out, const step_spent *x, bool whole)
 {
     const bool ms = x->compute < 1000000000;
     const double unit = ms ? 1e-6 : 1e-9;
     const char *name = ms ? "ms" : "s";
     nnc_printf(out, "compute %.3g %s (forward %.3g, backward%s %.3g", unit * (double)x->compute,
-        name, unit * (double)x->forward, x->whole ? " and optimizer" : "",
-        unit * (double)x->backward);
-    if (!x->whole)
+        name, unit * (double)x->forward, whole ? " and optimizer" : "", unit * (double)x->backward);
+    if (!whole)
         nnc_printf(out, ", optimizer %.3g", unit * (double)x->optimizer);
-    if (x->communication)
-        nnc_printf(out, ", communication %.3g", unit * (double)x->communication);
+    if (x->communication || x->hidden)
+        nnc_printf(out, ", communication %.3g and %.3g hidden", unit * (double)x->communication,
+            unit * (double)x->hidden);
     nnc_printf(out, "), load %.3g %s, waited %.3g %s", unit * (double)x->load, name,
         unit * (double)x->wait, name);
     if (x->checkpoint > x->compute / 100)
@@ -254,7 +266,29 @@ static void print_spent(nnc_text *out, const spent *x)
     nnc_putc(out, '\n');
 }
 
-static void print_epoch(trainer *t, double rate, const spent *x)
+/* The shares of all steps' time, which add up to it. */
+static void print_all_spent(nnc_text *out, const step_spent *x)
+{
+    const struct {
+        const char *name;
+        int64_t ns;
+    } part[] = {{"waiting for data", x->wait}, {"forward", x->forward}, {"backward", x->backward},
+        {"optimizer", x->optimizer}, {"exposed communication", x->communication},
+        {"idle devices", x->idle}, {"copies of inputs and outputs", x->copy},
+        {"checkpoints", x->checkpoint}, {"other", x->other}};
+    const double all = (double)nnc_max64(x->total, 1);
+    nnc_puts(out, "time of the steps:");
+    for (size_t i = 0; i < NNC_COUNT(part); i++)
+        if (i < 4 || i == NNC_COUNT(part) - 1 || part[i].ns)
+            nnc_printf(
+                out, "%s %s %.1f %%", i ? "," : "", part[i].name, 100 * (double)part[i].ns / all);
+    if (x->hidden)
+        nnc_printf(out, "; computing hides communication of another %.1f %%",
+            100 * (double)x->hidden / all);
+    nnc_putc(out, '\n');
+}
+
+static void print_epoch(trainer *t, double rate, const step_spent *x)
 {
     const program *p = &t->train, *v = &t->eval;
     const bool classes = isfinite(p->correct), checked = v->batches > 0;
@@ -269,7 +303,7 @@ static void print_epoch(trainer *t, double rate, const spent *x)
         nnc_printf(t->out, "; %lld step%s skipped, whose loss was not finite",
             (long long)t->skipped, t->skipped == 1 ? "" : "s");
     nnc_printf(t->out, "; %.0f samples/s; ", rate);
-    print_spent(t->out, x);
+    print_spent(t->out, x, !nnc_shares_total(&t->times.in_update));
 }
 
 /* Hands the text from `before` on to the caller's function, where there is one. */
@@ -287,21 +321,24 @@ nnc_status report_epoch(trainer *t, int64_t first, int64_t ns, nnc_data_times lo
     const double rate =
         (double)((t->at - first) * t->accumulate * t->batch) * 1e9 / (double)nnc_max64(ns, 1);
     const int k = epoch_numbers(t, rate, n);
-    const spent x = divide(&t->times, ns, load);
+    const step_spent x = spent_on(&t->times, ns, load);
     const size_t before = t->out->n;
+    add_spent(&t->spent, &x);
     NNC_TRY(log_epoch(t, n, k));
     if (t->format == NNC_TEXT) {
         print_epoch(t, rate, &x);
         hand_on(t, before);
         return NNC_OK;
     }
-    nnc_json_member m[17] = {J_INT("epoch", t->epoch), J_INT("steps", t->step),
+    nnc_json_member m[21] = {J_INT("epoch", t->epoch), J_INT("steps", t->step),
         J_REAL("loss", t->train.loss / (double)t->train.batches)};
     const nnc_json_member of_time[] = {J_INT("compute_ns", x.compute),
         J_INT("forward_ns", x.forward), J_INT("backward_ns", x.backward),
         J_INT("optimizer_ns", x.optimizer), J_INT("communication_ns", x.communication),
-        J_INT("copy_ns", x.copy), J_INT("load_ns", x.load), J_INT("load_wait_ns", x.wait),
-        J_INT("checkpoint_ns", x.checkpoint)};
+        J_INT("communication_hidden_ns", x.hidden), J_INT("idle_ns", x.idle),
+        J_INT("copy_ns", x.copy), J_INT("other_ns", x.other), J_INT("load_ns", x.load),
+        J_INT("load_wait_ns", x.wait), J_INT("checkpoint_ns", x.checkpoint),
+        J_INT("total_ns", x.total)};
     for (int i = 0; i < k; i++)
         m[3 + i] = (nnc_json_member)J_REAL(n[i].key, n[i].v);
     memcpy(m + 3 + k, of_time, sizeof of_time);
@@ -327,6 +364,8 @@ void report_end(trainer *t)
             "samples/s\n",
             t->stopped ? "stopped" : "done", (long long)t->step, (long long)t->steps,
             (long long)done, s, (double)(done * t->batch * t->accumulate) / fmax(s, 1e-9));
+    if (t->spent.total > 0)
+        print_all_spent(t->out, &t->spent);
     if (t->best_epoch && t->o->keep == NNC_KEEP_best) {
         nnc_printf(t->out, "%s has the weights of epoch %lld, the best one: validation loss %.4f",
             save_name(t), (long long)t->best_epoch, t->best_loss);

@@ -23,10 +23,18 @@ typedef struct program {
 /* Times of an epoch's steps. Whole steps are timed. Their division into parts is that of some steps that were timed command by command. */
 typedef struct step_times {
     int64_t forward, update, copy, checkpoint; /* ns: main; accumulate and step; inputs and outputs; checkpoints within the epoch */
-    int64_t in_main[2], in_update[3];          /* of measured steps: main, its communication; backward, optimizer, communication */
-    int64_t backward_in_main;                  /* share of in_main[0] in backward passes, if micro-batches alternate */
-    int measured;
+    nnc_shares in_main, in_update;             /* of measured steps, over all devices */
 } step_times;
+
+/* What the time of steps was spent on, ns. forward .. idle are that of their commands; all but hidden, load, compute and total add up to
+ * total. */
+typedef struct step_spent {
+    int64_t forward, backward, optimizer, communication, idle; /* communication: exposed; idle: a device waits for others or the host */
+    int64_t wait, copy, checkpoint, other; /* wait: for data; copy: inputs and outputs; other: the loop */
+    int64_t hidden;                        /* communication beside computing */
+    int64_t load;                          /* of data, in all threads */
+    int64_t compute, total;                /* compute: without waits for data and checkpoints */
+} step_spent;
 
 /* Copy of the states that change between a step's batches, which skipping the step restores. */
 typedef struct skip_copy {
@@ -67,6 +75,7 @@ typedef struct trainer {
     int64_t staged_at, next_ns;     /* time of the prefetch, and how long the data took */
     int64_t hidden_ns;              /* part of the epoch's waits for data during which a device computed */
     step_times times;               /* of the epoch */
+    step_spent spent;               /* by this process so far */
     uint64_t checkpoint;            /* version of the checkpoint that this run has read or written (nnc_file_version); 0: none */
     nnc_text options;               /* options that define the training, for checkpoints */
     int room;                       /* 1 + descriptor of a file that reserves disk space for the weights; 0: none */

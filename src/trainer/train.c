@@ -77,10 +77,8 @@ static void note_row(trainer *t, const program *p, int i, int data, const void *
 /* Measures a step by its commands: the second one of an epoch, since the first may load libraries, and some more. */
 static bool is_measured(const trainer *t, int k)
 {
-    if (nnc_env_world(t->e) > 1 || !t->data) /* commands are not measured on other ranks */
-        return false;
     const int64_t done = t->step - t->epoch_step;
-    return k == t->accumulate - 1 && (done % 64 == 1 || t->per_epoch == 1);
+    return t->data && k == t->accumulate - 1 && (done % 64 == 1 || t->per_epoch == 1);
 }
 
 /* Begins to give t->fed the next batch of the data. */
@@ -129,16 +127,9 @@ static nnc_status update_all(trainer *t, int k)
     enum { BUSY = 50000 }; /* ns: longer than a wait for a device that is done */
     if (trace_wanted(t))
         return trace_run(t, SEC_accumulate, k == t->accumulate - 1 ? SEC_step : SEC_accumulate, k);
-    if (is_measured(t, k)) {
-        int64_t ns[PART__COUNT], between;
-        NNC_TRY(
-            nnc_session_profile(t->train.session, SEC_accumulate, SEC_step, ns, &between, t->sink));
-        t->times.in_update[0] += ns[PART_forward] + ns[PART_loss] + ns[PART_backward];
-        t->times.in_update[1] += ns[PART_optimizer];
-        t->times.in_update[2] += between;
-        t->times.measured++;
-        return NNC_OK;
-    }
+    if (is_measured(t, k))
+        return nnc_session_shares(
+            t->train.session, SEC_accumulate, SEC_step, &t->times.in_update, t->sink);
     if (t->data && (k + 1 < t->accumulate || t->at + 1 < t->per_epoch))
         (void)nnc_session_beside(t->train.session, stage_batch, t);
     NNC_TRY(nnc_session_update(t->train.session, k == t->accumulate - 1, t->sink));
@@ -149,9 +140,10 @@ static nnc_status update_all(trainer *t, int k)
 
 static nnc_status timed_update(trainer *t, int k)
 {
-    const int64_t begin = nnc_now_ns(), hidden = t->hidden_ns;
+    const int64_t begin = nnc_now_ns(), hidden = t->hidden_ns, copy = t->times.copy;
     NNC_TRY(update_all(t, k));
     t->times.update += nnc_now_ns() - begin;
+    t->times.copy = copy; /* what was copied meanwhile took no other time */
     if (t->staged && t->hidden_ns == hidden) /* it was longer than the update: a wait */
         t->times.update -= t->next_ns;
     return NNC_OK;
@@ -188,17 +180,11 @@ nnc_status trainer_set_step(trainer *t, program *p, int k)
 
 static nnc_status run_main(trainer *t, program *p, int k)
 {
-    int64_t ns[PART__COUNT], between;
     if (p == &t->train && trace_wanted(t))
         return trace_run(t, SEC_main, SEC_main, k);
     if (p != &t->train || !is_measured(t, k))
         return nnc_session_run(p->session, t->sink);
-    NNC_TRY(nnc_session_profile(p->session, SEC_main, SEC_main, ns, &between, t->sink));
-    for (int i = 0; i < PART__COUNT; i++)
-        t->times.in_main[0] += ns[i];
-    t->times.backward_in_main += ns[PART_backward];
-    t->times.in_main[1] += between;
-    return NNC_OK;
+    return nnc_session_shares(p->session, SEC_main, SEC_main, &t->times.in_main, t->sink);
 }
 
 nnc_status trainer_forward(trainer *t, program *p, int k, double *loss)

@@ -501,7 +501,7 @@ static void profile_step(
         return; /* it has nothing to train */
     nnc_status st = nnc_compile_plan(described, step, &nnc_compile_defaults, &a, test_sink);
     if (!st)
-        st = nnc_profile_predict(described, a, true, &p, test_sink);
+        st = nnc_profile_predict(described, a, true, &(nnc_profile_options){0}, &p, test_sink);
     CHECK_OK(st);
     if (!st)
         check_rows(r, described, &p);

@@ -1,6 +1,7 @@
 /* tests/api/partition.c -- nnc partition on models: the numbers of each strategy fit together, the memory ledger covers the plan, faster
  * links never cost time, and what is called executable runs with the results of one device. */
 #include "api/help.h"
+#include "report/report.h"
 #include "session/session.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
@@ -615,8 +616,11 @@ TEST(devices_work_at_the_same_time)
             CHECK_OK(nnc_partition_simulate(x.env, x.model, NULL, &x.t, &x.a, test_sink));
             for (int k = 1; k < x.t.n_row; k++) {
                 const nnc_partition_row *r = &x.t.row[k];
-                const int64_t *busy = r->simulated_busy_ns;
-                const double least = busy ? (double)nnc_max64(busy[0], busy[1]) : 0;
+                const nnc_shares *is = r->simulated_shares;
+                const double least = is ? (double)nnc_max64(nnc_shares_computing(&is[0]),
+                                              nnc_shares_computing(&is[1])) *
+                                              1e-3
+                                        : 0;
                 if (!((double)r->simulated_ns <= 1.25 * least) ||
                     r->simulated_ns > x.t.row[0].simulated_ns)
                     test_fail(__FILE__, __LINE__,
@@ -651,8 +655,8 @@ TEST(equal_plans_are_simulated_once)
                 ns[k] = x.t.row[0].simulated_ns;
         }
         const nnc_partition_row *r = x.t.row;
-        CHECK(r[0].simulated_busy_ns && r[0].simulated_busy_ns == r[1].simulated_busy_ns);
-        CHECK(r[2].simulated_busy_ns != r[0].simulated_busy_ns && ns[2] != ns[0]);
+        CHECK(r[0].simulated_shares && r[0].simulated_shares == r[1].simulated_shares);
+        CHECK(r[2].simulated_shares != r[0].simulated_shares && ns[2] != ns[0]);
     }
     end(&x);
 }

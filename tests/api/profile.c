@@ -50,7 +50,7 @@ static bool profile_as(
     if (!st)
         st = (hardware ? nnc_compile_plan : nnc_compile)(x->e, x->g, &c, &x->a, test_sink);
     if (!st && hardware)
-        st = nnc_profile_predict(x->e, x->a, false, &x->p, test_sink);
+        st = nnc_profile_predict(x->e, x->a, false, &o, &x->p, test_sink);
     if (!st && !hardware)
         st = nnc_session_create(x->e, x->a, &x->s, test_sink);
     if (!st && !hardware)
@@ -229,6 +229,8 @@ static void check_verdict(profiled *x, double ms, double least_ms, roof_level bo
     }
     x->p.idle_ms = idle_ms;
     x->p.wall_ms = x->p.n * ms + idle_ms;
+    x->p.device[0] = (nnc_shares){.idle = (int64_t)(idle_ms * 1e9)};
+    x->p.device[0].part[PART_forward] = (int64_t)(x->p.n * ms * 1e9);
     x->p.cpu_share = cpu_share;
     nnc_profile_verdict(&x->p, &t);
     if (strncmp(nnc_text_str(&t), want, strlen(want)) != 0)

@@ -177,7 +177,7 @@ TEST(runs_are_waited_for)
     c->kind[0].run_ns = 12345;
     CHECK_OK(nnc_sim_plan_run(&waited, v.p, c, NULL, test_sink));
     CHECK_INT(waited.total_ps - s.total_ps, 12345000);
-    CHECK_INT(waited.by_device[0].compute_ps, s.by_device[0].compute_ps);
+    CHECK_INT(waited.by_device[0].busy_ps, s.by_device[0].busy_ps);
     nnc_sim_plan_deinit(&s);
     nnc_sim_plan_deinit(&waited);
     release(&v);
