@@ -132,14 +132,6 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     return conclude(e, out, first, s->plan->end[last] - first, r, n / 4, n - n / 4, sink);
 }
 
-/* The rates of described hardware, so that none is measured on this machine. */
-static void describe_rates(const nnc_target *t, nnc_rates *r)
-{
-    for (int l = 0; l < LEVEL_arithmetic; l++)
-        r->bytes_s[l] = (double)(l == LEVEL_memory ? t->copy_bytes_s : t->cache_bytes_s);
-    r->flops_s = (double)t->flops_f32;
-}
-
 nnc_status nnc_profile_predict(
     nnc_env *e, const nnc_artifact *a, bool step, nnc_profile *out, nnc_sink *sink)
 {
@@ -148,7 +140,7 @@ nnc_status nnc_profile_predict(
     NNC_LOCAL(nnc_sim_plan) s = {0};
     run r = {0};
     *out = (nnc_profile){.artifact = a, .predicted = true, .median_ms = NAN, .active = 1};
-    describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
+    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0));
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &o, sink));
     NNC_FREED int64_t *start = nnc_calloc((size_t)s.n_cmd + 1, sizeof *start),
                       *end = nnc_calloc((size_t)s.n_cmd + 1, sizeof *end);
