@@ -152,7 +152,7 @@ void print_warnings(nnc_sink *sink);
 void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
 void catch_aborts(void); /* aborts.c */
-/* stop.c: from now on Ctrl-C and SIGTERM set `stopped` to their number, and say that the `what` is finished first. */
+/* stop.c: from now on Ctrl-C and SIGTERM set `stopped` to their number, and print `what`, as in "finishing the step". */
 extern volatile sig_atomic_t stopped;
 void catch_stop(const char *what);
 /* sweep.c: keeps what the flag says for nnc sweep. *value becomes the first of several that make series. */

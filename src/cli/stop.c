@@ -31,7 +31,7 @@ static void catch (int sig)
 
 void catch_stop(const char *what)
 {
-    snprintf(line, sizeof line, "\r\033[Knnc: finishing the %s; once more ends at once\n", what);
+    snprintf(line, sizeof line, "\r\033[Knnc: %s; once more ends at once\n", what);
     catch (SIGINT);
     catch (SIGTERM);
 }

@@ -338,7 +338,7 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
         .progress = progress,
         .progress_ctx = (void *)o};
     NNC_NEED(!flags.oom, sink);
-    catch_stop("row");
+    catch_stop("stopping");
     nnc_status st = nnc_sweep_run(&so, &s, sink);
     if (!st) {
         nnc_sweep_print(&s, o->format, &w->text);

@@ -50,7 +50,7 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
         &with, t->strategy != NNC_STRATEGY_layers || t->replicas > 1, &t->compile.devices, sink));
     NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
     if (t->checkpoint) /* without one there is nothing to finish the step for */
-        catch_stop("step");
+        catch_stop("finishing the step");
     const nnc_status st = nnc_train(w->env, w->model, t, o->format, &w->text, sink);
     return note_advice(o, w, MODE_step, st, sink);
 }

@@ -170,7 +170,7 @@ static void put_table_row(const nnc_sweep *s, const nnc_sweep_row *r, nnc_text *
 
 void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
 {
-    enum { WIDE = 640, NARROW = 290 };
+    enum { WIDE = 530, NARROW = 290 };
     NNC_LOCAL(nnc_text) said = {0};
     nnc_puts(out, page_head);
     put_escaped(out, s->model ? s->model : "");

@@ -61,8 +61,9 @@ int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_ar
                 .at = was ? between(s, last, size, a, b) : NAN};
         }
         if (now) {
+            (*out)[n - 1].to = last = size;
+            (*out)[n - 1].times = exp(fabs(log_ratio(s, size, a, b)));
             was = now;
-            last = size;
         }
     }
     return n;
@@ -70,31 +71,24 @@ int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_ar
 
 /* ---- sentences ------------------------------------------------------------------------------------------- */
 
-static void put_times(nnc_text *t, double ratio)
+/* The first size at which both have times; false: none. */
+static bool first_common(const nnc_sweep *s, int a, int b, int64_t *first)
 {
-    nnc_printf(t, ratio < 10 ? "%.2f times" : "%.0f times", ratio);
-}
-
-/* The sizes, first and last, at which both have times; false: none. */
-static bool common(const nnc_sweep *s, int a, int b, int64_t *first, int64_t *last, int *n)
-{
-    *n = 0;
     for (int i = 0; i < s->n; i++)
         if (s->row[i].series == a && !isnan(log_ratio(s, s->row[i].size, a, b))) {
-            *first = (*n)++ ? *first : s->row[i].size;
-            *last = s->row[i].size;
+            *first = s->row[i].size;
+            return true;
         }
-    return *n > 0;
+    return false;
 }
 
 static void say_pair(const nnc_sweep *s, int a, int b, nnc_text *t)
 {
     NNC_LOCAL(nnc_arena) arena = {0};
     nnc_crossing *x;
-    int64_t first, last;
-    int sizes;
+    int64_t first;
     const char *const arg = s->o->sizes.name;
-    if (!common(s, a, b, &first, &last, &sizes))
+    if (!first_common(s, a, b, &first))
         return;
     const int n = nnc_sweep_cross(s, a, b, &x, &arena);
     t->oom |= n < 0;
@@ -110,12 +104,9 @@ static void say_pair(const nnc_sweep *s, int a, int b, nnc_text *t)
         if (isfinite(x[i].at))
             nnc_printf(t, " (the curves cross at about %.3g)", x[i].at);
     }
-    const double r = n > 0 ? log_ratio(s, last, x[n - 1].slower, x[n - 1].faster) : 0;
-    if (n > 0) {
-        nnc_puts(t, ": ");
-        put_times(t, exp(r));
-        nnc_printf(t, " at %lld", (long long)last);
-    }
+    if (n > 0)
+        nnc_printf(t, x[n - 1].times < 10 ? ": %.2f times at %lld" : ": %.0f times at %lld",
+            x[n - 1].times, (long long)x[n - 1].to);
     nnc_puts(t, ".\n");
 }
 

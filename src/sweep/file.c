@@ -36,7 +36,8 @@ static nnc_json_member number(const nnc_sweep_row *r, int i)
 {
     const void *at = (const char *)r + numbers[i].at;
     if (numbers[i].real)
-        return (nnc_json_member)J_MS(numbers[i].name, *(const double *)at);
+        return (nnc_json_member)J_REAL(
+            numbers[i].name, nnc_decimals(*(const double *)at, 9)); /* ps */
     const int64_t v = *(const int64_t *)at;
     return v < INT64_C(1) << 53 ? (nnc_json_member)J_INT(numbers[i].name, v)
                                 : (nnc_json_member)J_REAL(numbers[i].name, (double)v);
@@ -72,6 +73,7 @@ static void put_crossings(const nnc_sweep *s, nnc_json_writer *w)
             for (int j = 0; j < n; j++)
                 NNC_JSON_ROW(w, 2, J_STRING("faster", of[x[j].faster].name),
                     J_STRING("slower", of[x[j].slower].name), J_INT("from", x[j].from),
+                    J_INT("to", x[j].to), J_REAL("times", nnc_decimals(x[j].times, 4)),
                     J_REAL("crossing", nnc_decimals(x[j].at, 3)));
         }
     nnc_json_close(w, ']');

@@ -46,11 +46,11 @@ static void find_room(const nnc_env *e, const nnc_artifact *a, bool copies, nnc_
     const int n = nnc_find_rooms(e, a, at);
     for (int i = 0; i < n; i++) {
         const bool limited = e->memory_limit > 0 && at[i].have == e->memory_limit;
-        const char *by = limited ? "--memory-limit" : NULL;
+        const char *by = limited ? "--memory-limit" : at[i].host ? nnc_memory_limit().by : NULL;
         const nnc_memory now = at[i].host ? nnc_memory_free() : (nnc_memory){INT64_MAX, NULL};
         if (now.bytes < at[i].have) {
             at[i].have = now.bytes;
-            by = now.by;
+            by = now.by ? now.by : "free at the moment";
         }
         if (copies)
             at[i].need = nnc_add_sat(
@@ -69,8 +69,9 @@ static nnc_status say_no_fit(nnc_sweep_point *out, nnc_sink *said)
     NNC_LOCAL(nnc_text) need = {0}, room = {0};
     nnc_put_bytes(&need, out->need);
     nnc_put_bytes(&room, out->room);
-    return nnc_fail0(said, NNC_E_FIT, "needs %s, and has %s%s%s", nnc_text_str(&need),
-        nnc_text_str(&room), out->room_by ? " by " : "", out->room_by ? out->room_by : "");
+    return nnc_fail0(said, NNC_E_FIT, "needs %s, and has %s%s%s%s", nnc_text_str(&need),
+        nnc_text_str(&room), out->room_by ? " (" : "", out->room_by ? out->room_by : "",
+        out->room_by ? ")" : "");
 }
 
 /* ---- predictions ----------------------------------------------------------------------------------------- */

@@ -67,7 +67,8 @@ static nnc_status name_machine(
     } else if (*e->target->card) {
         nnc_printf(&t, ", %s", e->target->card);
     }
-    nnc_printf(&t, ", %d thread%s", nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
+    if (nnc_env_has(e, NNC_T_cpu))
+        nnc_printf(&t, ", %d thread%s", nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
     *out = nnc_arena_strdup(a, nnc_text_str(&t));
     NNC_NEED(*out && !t.oom, sink);
     return NNC_OK;

@@ -246,7 +246,7 @@ TEST(sweep_says_what_does_not_fit)
             CHECK_INT(p->room, need - less);
             CHECK_STR(p->room_by, "--memory-limit");
             CHECK(fits == (p->need <= p->room) && isnan(p->median_ms) == !fits);
-            CHECK(fits || (p->status == NNC_E_FIT && strstr(p->message, "by --memory-limit")));
+            CHECK(fits || (p->status == NNC_E_FIT && strstr(p->message, "(--memory-limit)")));
         }
         nnc_arena_deinit(&x.s.arena);
     }
