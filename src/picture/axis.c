@@ -2,6 +2,8 @@
 #include "picture/internal.h"
 #include <math.h>
 
+enum { TICK = 11 /* size of text */ };
+
 double axis_step(double range, int n)
 {
     static const double round[] = {1, 2, 5, 10};
@@ -81,16 +83,15 @@ static bool tick(const axis_scale *a, double step, int k, double *v)
 static void draw_tick(
     const axis_scale *a, svg_box in, bool of_x, double v, const char *text, nnc_text *out)
 {
-    enum { TEXT = 11 };
     const double along = axis_along(a, v), x = in.x + in.w * along, y = in.y + in.h * (1 - along);
     if (of_x) {
         svg_line(out, x, in.y, x, in.y + in.h, GRID, 1, NULL);
         svg_text(out, x, in.y + in.h + 16,
-            (svg_font){.size = TEXT, .anchor = SVG_middle, .fill = PALE}, text);
+            (svg_font){.size = TICK, .anchor = SVG_middle, .fill = PALE}, text);
     } else {
         svg_line(out, in.x, y, in.x + in.w, y, GRID, 1, NULL);
         svg_text(
-            out, in.x - 6, y + 4, (svg_font){.size = TEXT, .anchor = SVG_end, .fill = PALE}, text);
+            out, in.x - 6, y + 4, (svg_font){.size = TICK, .anchor = SVG_end, .fill = PALE}, text);
     }
 }
 
@@ -101,10 +102,11 @@ void axis_draw(const axis_scale *a, svg_box in, bool of_x, double unit, nnc_text
                                     ? (axis_scale){true, a->lo - log10(unit), a->hi - log10(unit)}
                                     : (axis_scale){false, 0, a->hi / unit};
     /* a long logarithmic axis has room for 1, 10, ... only, or for every second of them */
-    const int third = a->log && (a->hi - a->lo) * 3 > (of_x ? in.w : in.h * 2) / 28 ? 3 : 1,
-              every = a->log && third == 3 && a->hi - a->lo > (of_x ? in.w / 42 : in.h / 16)
-                          ? 6
-                          : third;
+    char last[40];
+    nnc_snprintf(last, sizeof last, "%g", a->log ? pow(10, floor(in_units.hi)) : 0);
+    const double decade = (of_x ? in.w : in.h) / (a->hi - a->lo),
+                 room = of_x ? svg_text_width(last, TICK) + 6 : TICK + 1;
+    const int every = !a->log || 0.3 * decade > room ? 1 : decade > room ? 3 : 6;
     double v;
     for (int k = 0; tick(&in_units, step, k, &v); k++) {
         char text[40];

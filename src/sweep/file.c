@@ -155,7 +155,7 @@ static nnc_status read_text(
     return NNC_OK;
 }
 
-/* The place of a text among n names that `at` returns; an error where it is none of them. */
+/* The place of a text among n names that `at` returns; an error where no name is equal. */
 static nnc_status read_choice(const reading *f, const nnc_item *row, const char *key,
     const char *(*at)(const nnc_sweep *s, int i), int n, int *out)
 {

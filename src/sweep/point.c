@@ -76,7 +76,7 @@ static nnc_status say_no_fit(nnc_sweep_point *out, nnc_sink *said)
 
 /* ---- predictions ----------------------------------------------------------------------------------------- */
 
-/* Of the stream that is busy longest, by the cost rules. */
+/* Sets *ms to the time of the stream that is busy longest, by the cost rules. */
 static nnc_status predict_by_rules(
     const nnc_env *e, const nnc_plan *p, nnc_section last, double *ms, nnc_sink *sink)
 {

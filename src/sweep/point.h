@@ -26,7 +26,7 @@ typedef struct nnc_sweep_point {
     int64_t launches, flops, bytes; /* of a run */
     int64_t chunks;      /* a run is so many; 1: the model fits at once */
     int64_t need, room;  /* bytes, of the device that has least left: planned, and usable. 0: not planned */
-    const char *room_by; /* what limits the room: "ulimit -v", "its control group", "--memory-limit", "free at the moment"; NULL: the machine */
+    const char *room_by; /* what limits it: "ulimit -v", "its control group", "--memory-limit", "free at the moment"; NULL: the machine */
 } nnc_sweep_point;
 
 typedef struct nnc_sweep_point_options {

@@ -72,13 +72,13 @@ typedef struct nnc_crossing {
     int64_t from;
     int64_t to;   /* the last size at which they differ before the next crossing */
     double times; /* how much faster it is there */
-    double at;    /* where the medians' curves cross, interpolated in the logarithms of size and time; NaN: it was faster from the first on */
+    double at;    /* where the curves of medians cross, interpolated in logarithms; NaN: it was faster from the first on */
 } nnc_crossing;
 /* Finds where one of a and b begins to be faster, as far as their quartiles do not overlap and their medians differ by more than 1 %.
  * Returns the number of crossings, the first at the first size that both have and where they differ; they are in `arena`. -1: out of
  * memory. */
 int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_arena *arena);
-/* Appends a sentence for each pair of series, or with more than four of them for the first one with each other. */
+/* Appends a sentence for each pair of series; of more than four series, for the first with each other. */
 void nnc_sweep_say(const nnc_sweep *s, nnc_text *out);
 
 /* ---- file.c, print.c, chart.c ------------------------------------------------------------------------------ */

@@ -346,7 +346,7 @@ static void other_arg(swept *x)
     x->o.sizes.name = "n";
 }
 
-/* Writes the file with `from` replaced by `to`, or where `to` is NULL cut behind it. */
+/* Writes the file with `from` replaced by `to`, or, where `to` is NULL, cut after it. */
 static void rewrite(const char *from_file, const char *file, const char *from, const char *to)
 {
     NNC_LOCAL(nnc_text) t = {0};
