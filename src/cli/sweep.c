@@ -9,7 +9,7 @@ static const struct {
     const char *flag, *name;
 } axis_flags[] = {{"--target", ""}, {"--hardware", ""}, {"--threads", "threads "},
     {"--precision", ""}, {"--math", ""}, {"-O", "-O"}, {"--fusion", "fusion "}, {"--io", "io "},
-    {"--streams", "streams "}};
+    {"--streams", "streams "}, {"--devices", "devices "}};
 
 /* How values of the flag are named; NULL: they make no series. */
 static const char *name_of(const char *flag)
@@ -43,7 +43,8 @@ nnc_status keep_series(const nnc_flag *f, char **value, options *o, nnc_sink *si
         nnc_arena_printf(&o->strings, "%s%s%s", flag, *value ? space ? " " : "=" : "", text);
     NNC_NEED(typed, sink);
     o->sweep.typed[o->sweep.n_typed++] = typed;
-    if (!name_of(flag))
+    const bool lists_devices = !strcmp(flag, "--devices") && strchr(text, ':');
+    if (!name_of(flag) || lists_devices)
         return NNC_OK;
     for (int i = 0; i < o->sweep.n_axis; i++)
         if (o->sweep.axis[i].flag == f) { /* the same values once more */
@@ -302,9 +303,11 @@ static nnc_status judge(const nnc_sweep *s, nnc_sink *sink)
             return NNC_OK;
         failed = p->kind == SWEEP_failed && !failed ? p : failed;
     }
-    return failed ? nnc_fail0(sink, failed->status, "no size ran: %s", failed->message)
-           : s->n ? NNC_E_FIT
-                  : NNC_OK;
+    if (failed)
+        return nnc_fail0(sink, failed->status, "no size ran: %s", failed->message);
+    if (s->n)
+        nnc_note(sink, (nnc_loc){0}, "no size fits");
+    return s->n ? NNC_E_FIT : NNC_OK;
 }
 
 nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
@@ -315,12 +318,14 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
     nnc_sweep s = {0};
     NNC_NEED(p, sink);
     *p = (sweep){.o = o, .a = &a, .n_series = 1, .sink = sink};
-    if (nnc_is_artifact(o->file[0]))
-        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
-            "is compiled already: nnc sweep takes the model, which it opens at each size");
-    if (!strcmp(o->file[0], "-"))
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc sweep opens the model at each size: name a file, not standard input");
+    for (int i = 0; i < o->n_file; i++) {
+        if (nnc_is_artifact(o->file[i]))
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[i]},
+                "is compiled already: nnc sweep takes the model, which it opens at each size");
+        if (!strcmp(o->file[i], "-"))
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "nnc sweep opens the model at each size: name a file, not standard input");
+    }
     NNC_TRY(read_axes(p));
     for (int i = 0; i < p->n_axis; i++)
         p->n_series *= p->axis[i].n;

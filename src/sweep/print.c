@@ -82,7 +82,7 @@ static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool 
     if (p->median_ms > 0)
         put_times(p, c, &line);
     else if (p->kind == SWEEP_no_fit && p->need > p->room)
-        nnc_printf(&line, "  does not fit: it %s (%lld bytes are lacking)", p->message,
+        nnc_printf(&line, "  does not fit: it %s: %lld bytes are lacking", p->message,
             (long long)(p->need - p->room));
     else
         nnc_printf(&line, "  %s: %s", nnc_sweep_kind_names[p->kind], p->message ? p->message : "");
