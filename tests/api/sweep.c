@@ -439,3 +439,31 @@ TEST(sweep_pages)
     CHECK_INT(lines, 11);
     nnc_arena_deinit(&s.arena);
 }
+
+/* Whichever allocation fails, the sweep ends in order: with an error, or with rows of which some say so. */
+TEST(sweep_out_of_memory)
+{
+    char dir[400], file[500];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/rows.json", dir);
+    for (int64_t n = 1, left = 0; left == 0; n += 1 + n / 16) {
+        NNC_LOCAL(nnc_text) page = {0}, text = {0};
+        swept x;
+        (void)remove(file);
+        prepare(&x, matmul, n % 2 ? file : NULL, 1, "models/hardware/gtx1080ti_x2.json");
+        x.series[0].time.compile.jobs = x.series[1].time.compile.jobs = 1;
+        nnc_sink_clear(test_sink);
+        nnc_fail_alloc_after(n);
+        const nnc_status st = nnc_sweep_run(&x.o, &x.s, test_sink);
+        if (!st) {
+            nnc_sweep_html(&x.s, &page);
+            nnc_sweep_print(&x.s, NNC_TEXT, &text);
+        }
+        left = nnc_fail_alloc_after(0);
+        CHECK(!st || nnc_sink_errors(test_sink) > 0);
+        for (int i = 0; !st && i < x.s.n && left == 0; i++)
+            CHECK(x.s.row[i].p.kind == SWEEP_predicted || x.s.row[i].p.message);
+        nnc_arena_deinit(&x.s.arena);
+    }
+    api_rmdir(dir);
+}
