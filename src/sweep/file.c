@@ -229,9 +229,7 @@ static nnc_status read_row(const reading *f, const nnc_item *item)
         return NNC_OK;
     if (nnc_sweep_find(s, row.size, row.series))
         return nnc_fields_bad(&f->r, size, "size", "each row once");
-    NNC_NEED(ARENA_ROOM(&s->arena, s->row, s->cap, s->n + 1), f->r.sink);
-    s->row[s->n++] = row;
-    return NNC_OK;
+    return nnc_sweep_add(s, &row, f->r.sink);
 }
 
 static nnc_status read_all(reading *f)

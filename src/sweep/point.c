@@ -141,22 +141,39 @@ static nnc_status predict(nnc_env *e, const nnc_artifact *a, const nnc_sweep_poi
 
 /* ---- measurements ---------------------------------------------------------------------------------------- */
 
+/* Adds the runs of `more` to t and sorts them. */
+static nnc_status add_times(nnc_times *t, const nnc_times *more, nnc_sink *sink)
+{
+    int64_t *all = nnc_realloc(t->ns, (size_t)(t->n + more->n) * sizeof *all);
+    NNC_NEED(all, sink);
+    memcpy(all + t->n, more->ns, (size_t)more->n * sizeof *all);
+    t->ns = all;
+    t->n += more->n;
+    t->cap = t->n;
+    t->spent_ns += more->spent_ns;
+    nnc_sort64(t->ns, (size_t)t->n);
+    return NNC_OK;
+}
+
 static nnc_status measure(nnc_env *e, const nnc_artifact *a, const nnc_sweep_point_options *o,
     nnc_sweep_point *out, nnc_sink *said)
 {
     NNC_OWNED(nnc_session) *s = NULL;
-    nnc_times t = {0};
+    nnc_times now = {0}, own = {0}, *t = o->times ? o->times : &own;
     const bool copies = o->time->io != NNC_IO_EXCLUDE || out->chunks > 1;
     NNC_TRY(nnc_session_create(e, a, &s, said));
     NNC_TRY(nnc_session_make_inputs(s, o->time, o->time->seed, said));
-    const nnc_status st = nnc_session_time(s, o->time, copies, &t, said);
+    nnc_status st = nnc_session_time(s, o->time, copies, &now, said);
+    if (!st && now.n)
+        st = add_times(t, &now, said);
     out->kind = SWEEP_measured;
-    out->runs = t.n;
-    out->best_ms = nnc_times_at(&t, 0);
-    out->low_ms = nnc_times_at(&t, 0.25);
-    out->median_ms = nnc_times_at(&t, 0.5);
-    out->high_ms = nnc_times_at(&t, 0.75);
-    nnc_free(t.ns);
+    out->runs = t->n;
+    out->best_ms = nnc_times_at(t, 0);
+    out->low_ms = nnc_times_at(t, 0.25);
+    out->median_ms = nnc_times_at(t, 0.5);
+    out->high_ms = nnc_times_at(t, 0.75);
+    nnc_free(now.ns);
+    nnc_free(own.ns);
     return st;
 }
 

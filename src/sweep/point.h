@@ -33,6 +33,7 @@ typedef struct nnc_sweep_point_options {
     const nnc_compare_options *time; /* compile, warmup, iterations, duration_ms, seed, inputs, io (exclude or include), training, which is
                                       * set if the model is the graph of a step */
     bool predict;     /* a described machine: nothing runs */
+    nnc_times *times; /* sorted runs of the same point before, to which these are added; the caller frees them. NULL: none */
     nnc_rates *rates; /* of the env's machine, zero before its first point; NULL: no limits */
 } nnc_sweep_point_options;
 

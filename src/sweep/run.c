@@ -1,4 +1,7 @@
-/* sweep/run.c -- makes the rows of a sweep, size by size, and keeps them in its file after each. */
+/* sweep/run.c -- makes the rows of a sweep, size by size, and keeps them in its file after each.
+ *
+ * The clock rate and other load drift between two measurements. Where several series are measured, each has half of its runs in one turn
+ * through the series and half in a second turn, in reverse order: drift is then part of the spread of a row's runs. */
 #include "sweep/sweep.h"
 #include "session/session.h"
 #include <stdlib.h>
@@ -97,18 +100,24 @@ static bool stopped(const nnc_sweep_options *o)
     return o->stop && *o->stop;
 }
 
-const nnc_sweep_row *nnc_sweep_find(const nnc_sweep *s, int64_t size, int series)
-{
-    for (int i = 0; i < s->n; i++)
-        if (s->row[i].size == size && s->row[i].series == series)
-            return &s->row[i];
-    return NULL;
-}
-
 static int by_size(const void *a, const void *b)
 {
     const nnc_sweep_row *x = a, *y = b;
     return x->size != y->size ? (x->size > y->size) - (x->size < y->size) : x->series - y->series;
+}
+
+const nnc_sweep_row *nnc_sweep_find(const nnc_sweep *s, int64_t size, int series)
+{
+    const nnc_sweep_row key = {.size = size, .series = series};
+    return s->n ? bsearch(&key, s->row, (size_t)s->n, sizeof key, by_size) : NULL;
+}
+
+nnc_status nnc_sweep_add(nnc_sweep *s, const nnc_sweep_row *row, nnc_sink *sink)
+{
+    NNC_NEED(ARENA_ROOM(&s->arena, s->row, s->cap, s->n + 1), sink);
+    s->row[s->n++] = *row;
+    qsort(s->row, (size_t)s->n, sizeof *s->row, by_size);
+    return NNC_OK;
 }
 
 static nnc_status write_file(const nnc_sweep *s, nnc_sink *sink)
@@ -133,58 +142,133 @@ static nnc_status check_model(
                      s->o->sizes.name, (long long)row->size);
 }
 
-static nnc_status add_row(nnc_sweep *s, const machines *m, int64_t size, int series, nnc_sink *sink)
+/* The rows of a size while they are made. */
+typedef struct size_rows {
+    int64_t size;
+    int turn, turns;
+    nnc_times *times; /* by series: those of this sweep, none of rows that the file had */
+} size_rows;
+
+/* What is measured in a turn. The second one of a model that is slow takes two runs. */
+static nnc_compare_options part_of(const nnc_compare_options *all, const size_rows *at, int series)
 {
-    const nnc_sweep_series *of = &s->o->series[series];
+    enum { DEFAULT_MS = 1000, FEW = 2 };
+    nnc_compare_options part = *all;
+    if (at->turns == 1)
+        return part;
+    part.duration_ms = (int)nnc_max64((all->duration_ms ? all->duration_ms : DEFAULT_MS) / 2, 1);
+    if (all->iterations)
+        part.iterations = (all->iterations + 1 - at->turn) / 2;
+    else if (at->turn && at->times[series].spent_ns > 2000000 * (int64_t)part.duration_ms)
+        part.iterations = FEW;
+    return part;
+}
+
+/* Measures or predicts the row of a series, or in the second turn adds to its measurement. */
+static nnc_status take_row(nnc_sweep *s, const machines *m, const size_rows *at,
+    const nnc_model *model, nnc_sweep_row *row, nnc_sink *sink)
+{
+    const nnc_sweep_series *of = &s->o->series[row->series];
+    const nnc_compare_options part = part_of(&of->time, at, row->series);
     int first = 0;
+    while (m->env[first] != m->env[row->series])
+        first++;
+    const nnc_sweep_point_options o = {.time = &part,
+        .predict = of->predict,
+        .times = &at->times[row->series],
+        .rates = &m->rates[first]};
+    const double compile_ms = row->p.compile_ms;
+    NNC_TRY(nnc_sweep_take(m->env[row->series], model, &o, &row->p, &s->arena, sink));
+    row->p.compile_ms = at->turn ? compile_ms : row->p.compile_ms;
+    return NNC_OK;
+}
+
+static nnc_status add_row(
+    nnc_sweep *s, const machines *m, const size_rows *at, int series, nnc_sink *sink)
+{
     nnc_model *model = NULL;
-    nnc_sweep_row row = {.size = size, .series = series};
-    const nnc_sweep_row *had = nnc_sweep_find(s, size, series);
+    nnc_sweep_row row = {.size = at->size, .series = series};
+    nnc_sweep_row *had = (nnc_sweep_row *)nnc_sweep_find(s, at->size, series);
     NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     NNC_NEED(said, sink);
-    while (m->env[first] != m->env[series])
-        first++;
-    nnc_status st = open_at(s->o, series, size, &model, row.model, said);
-    if (st && !s->n) { /* the model or the arg's name is wrong, not this size */
+    nnc_status st = open_at(s->o, series, at->size, &model, row.model, said);
+    if (st && (!s->n || had)) { /* the model or the arg's name is wrong, not this size */
         nnc_sink_pass_errors(said, sink);
         return st;
     }
-    const nnc_sweep_point_options o = {&of->time, of->predict, &m->rates[first]};
     if (st)
         st = nnc_sweep_fail(&row.p, st, said, &s->arena, sink);
-    else if (had)
+    else if (had && !at->turn)
         st = check_model(s, had, row.model, sink);
-    else
-        st = nnc_sweep_take(m->env[series], model, &o, &row.p, &s->arena, sink);
+    else {
+        row.p = had ? had->p : row.p;
+        st = take_row(s, m, at, model, &row, sink);
+    }
     if (model && !s->model)
-        NNC_NEED(s->model = nnc_arena_strdup(&s->arena, model->name), sink);
+        s->model = nnc_arena_strdup(&s->arena, model->name);
+    const bool named = !model || s->model;
     nnc_model_close(model);
-    if (st || had || stopped(s->o)) /* the runs of a row that was stopped may be too few */
+    NNC_NEED(named, sink);
+    if (st || (had && !at->turn) || stopped(s->o)) /* the runs of what was stopped may be too few */
         return st;
-    NNC_NEED(ARENA_ROOM(&s->arena, s->row, s->cap, s->n + 1), sink);
-    s->row[s->n++] = row;
-    qsort(s->row, (size_t)s->n, sizeof *s->row, by_size);
+    if (had)
+        *had = row;
+    else
+        NNC_TRY(nnc_sweep_add(s, &row, sink));
     return write_file(s, sink);
+}
+
+/* Whether a second turn has runs for the series: it was measured in the first, and is to have more than one run. */
+static bool takes_turn(const nnc_sweep *s, const size_rows *at, int series)
+{
+    return !at->turn || (at->times[series].n && s->o->series[series].time.iterations != 1);
+}
+
+static nnc_status add_size(
+    nnc_sweep *s, const machines *m, size_rows *at, int number, nnc_sink *sink)
+{
+    const nnc_sweep_options *o = s->o;
+    const int n = o->n_series;
+    nnc_status st = NNC_OK;
+    for (at->turn = 0; !st && at->turn < at->turns; at->turn++)
+        for (int k = 0; !st && k < n; k++) {
+            const int series = at->turn ? n - 1 - k : k;
+            char detail[128];
+            nnc_snprintf(detail, sizeof detail, "%s=%lld, %s%s, row %d of %d", o->sizes.name,
+                (long long)at->size, o->series[series].name, at->turn ? " again" : "",
+                number * n + series + 1, o->sizes.n * n);
+            if (!takes_turn(s, at, series))
+                continue;
+            if (o->progress)
+                o->progress(o->progress_ctx, "sweeping", detail);
+            if (stopped(o))
+                return NNC_OK;
+            st = add_row(s, m, at, series, sink);
+        }
+    return st;
 }
 
 static nnc_status add_rows(nnc_sweep *s, const machines *m, nnc_sink *sink)
 {
     const nnc_sweep_options *o = s->o;
-    const int all = o->sizes.n * o->n_series;
-    for (int i = 0; i < all; i++) {
-        const int64_t size = o->sizes.at[i / o->n_series];
-        const int series = i % o->n_series;
-        char detail[128];
-        nnc_snprintf(detail, sizeof detail, "%s=%lld, %s, row %d of %d", o->sizes.name,
-            (long long)size, o->series[series].name, i + 1, all);
-        if (o->progress)
-            o->progress(o->progress_ctx, "sweeping", detail);
-        if (stopped(o))
-            return NNC_OK;
-        NNC_TRY(add_row(s, m, size, series, sink));
+    size_rows at = {0};
+    nnc_status st = NNC_OK;
+    for (int i = 0; i < o->n_series; i++)
+        at.turns += !o->series[i].predict;
+    at.turns = at.turns > 1 ? 2 : 1;
+    at.times = nnc_calloc((size_t)o->n_series, sizeof *at.times);
+    NNC_NEED(at.times, sink);
+    for (int i = 0; !st && i < o->sizes.n && !stopped(o); i++) {
+        at.size = o->sizes.at[i];
+        st = add_size(s, m, &at, i, sink);
+        for (int k = 0; k < o->n_series; k++) {
+            nnc_free(at.times[k].ns);
+            at.times[k] = (nnc_times){0};
+        }
     }
+    nnc_free(at.times);
     s->complete = !stopped(o);
-    return write_file(s, sink);
+    return st ? st : write_file(s, sink);
 }
 
 nnc_status nnc_sweep_run(const nnc_sweep_options *o, nnc_sweep *out, nnc_sink *sink)

@@ -61,6 +61,7 @@ typedef struct nnc_sweep {
 /* Makes the rows, the smallest sizes first. A first row whose model cannot be opened is an error, later ones are rows. The caller frees
  * out->arena, also after a failure. */
 nnc_status nnc_sweep_run(const nnc_sweep_options *o, nnc_sweep *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_sweep_add(nnc_sweep *s, const nnc_sweep_row *row, nnc_sink *sink) NNC_MUST;
 /* The row, or NULL. */
 const nnc_sweep_row *nnc_sweep_find(const nnc_sweep *s, int64_t size, int series);
 

@@ -373,7 +373,7 @@ TEST(sweep_resumes)
     snprintf(file, sizeof file, "%s/rows.json", dir);
     snprintf(bad, sizeof bad, "%s/bad.json", dir);
     prepare(&x, matmul, file, 3, NULL);
-    x.stop_at = 4; /* three rows of six */
+    x.stop_at = 6; /* three rows of six: two turns of the first size, and one row */
     CHECK_OK(sweep(&x));
     CHECK(x.s.n == 3 && !x.s.complete && x.s.kept == 0);
     prepare(&y, matmul, file, 4, NULL); /* and a size more */
