@@ -118,7 +118,7 @@ static nnc_status add_list(
 
 static bool is_range(const char *value)
 {
-    return strstr(value, "..") != NULL;
+    return strstr(value, "..") || strchr(value, '^');
 }
 
 /* The first range of an arg or, without one, the first list gives the sizes. */
