@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/page.sh SOURCE BUILD -- the page of nnc profile in a browser: no error, tables of all kinds, sorting, searching.
+# tests/page.sh SOURCE BUILD -- the pages of nnc profile and sweep in a browser: no error, tables of all kinds, sorting, searching, charts.
 set -u
 source=$1
 nnc=$2/nnc
@@ -49,15 +49,44 @@ document.title = 'said ' + said.join(' ');
 }
 </script>
 END
-"$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$dir/user" --enable-logging=stderr \
-    --window-size=400,800 --dump-dom "file://$dir/p.html" >"$dir/dom" 2>"$dir/log"
-grep -q '<title>said true true true true true true true true true true true true true true true true</title>' "$dir/dom" || {
-    echo "FAIL: $(grep -o '<title>.*</title>' "$dir/dom")"
-    grep CONSOLE "$dir/log"
-    exit 1
+# show PAGE COUNT: the page says `true` so many times, and nothing on the console.
+show() {
+    "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$dir/user" --enable-logging=stderr \
+        --window-size=400,800 --dump-dom "file://$dir/$1" >"$dir/dom" 2>"$dir/log"
+    said=$(grep -o '<title>said .*</title>' "$dir/dom")
+    [ "$said" = "<title>said$(printf ' true%.0s' $(seq "$2"))</title>" ] || {
+        echo "FAIL: $1: $said"
+        grep CONSOLE "$dir/log"
+        exit 1
+    }
+    if grep CONSOLE "$dir/log"; then
+        echo "FAIL: $1: the browser's console is not empty"
+        exit 1
+    fi
 }
-if grep CONSOLE "$dir/log"; then
-    echo "FAIL: the browser's console is not empty"
-    exit 1
-fi
-echo "1 passed, 0 failed, 0 skipped"
+show p.html 16
+"$nnc" sweep "$source/models/matmul.json" --set dim=1..32768x2 --target=cuda:sm_61,cuda:sm_90 --html="$dir/s.html" >/dev/null || exit 1
+# Of the charts, those for narrow windows are shown, and fit in.
+cat >>"$dir/s.html" <<'END'
+<script>
+{
+const cells = k => [...document.querySelectorAll('tbody tr')].map(r => r.children[k].textContent), said = [];
+const rising = k => cells(k).map(parseFloat).every((v, i, all) => !i || !(all[i - 1] > v));
+const click = k => document.querySelectorAll('th')[k].click();
+said.push(cells(0).length == 32 && rising(0));
+click(2);
+said.push(rising(2) === false && document.querySelectorAll('th')[2].textContent == 'ms \u2193');
+click(2);
+said.push(rising(2) && document.querySelectorAll('th')[2].textContent == 'ms \u2191');
+click(1);
+said.push(cells(1).slice(0, 16).every(s => s == 'cuda:sm_61') && document.querySelectorAll('th')[2].textContent == 'ms');
+const charts = [...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().width > 0);
+said.push(charts.length == 3 && charts.every(s => s.getBoundingClientRect().right <= window.innerWidth));
+said.push(charts.every(s => s.querySelectorAll('path').length >= 2 && s.querySelectorAll('circle title').length == 32));
+said.push(document.documentElement.scrollWidth <= window.innerWidth);
+document.title = 'said ' + said.join(' ');
+}
+</script>
+END
+show s.html 7
+echo "2 passed, 0 failed, 0 skipped"

@@ -47,6 +47,7 @@ typedef enum nnc_flag_group {
     FLAGS_limit, /* memory that runs may use */
     FLAGS_calibrate,
     FLAGS_profile,
+    FLAGS_sweep,
     FLAGS_debugging,
     FLAGS_artifact,
     FLAGS_picture, /* of memory */

@@ -79,6 +79,20 @@ bool nnc_rates_again(nnc_rates *r, int64_t begun_s);
  * measured at their first use; of others they are the target's. */
 double nnc_command_least_ns(nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound);
 
+/* Least time of a run: the sum over the busiest device's commands of the time to move or compute at the peak rate. */
+typedef struct nnc_roofline {
+    double ms;         /* 0: the target has no numbers */
+    roof_level level;  /* resource with the largest share of that time */
+    const char *bound; /* its name: "memory", "L3", ..., "arithmetic"; NULL: ms is 0 */
+    double rate;       /* measured rate of that resource: bytes/s of copies, or FLOP/s in f32; 0: not measured */
+} nnc_roofline;
+nnc_roofline nnc_artifact_roofline(nnc_env *e, nnc_rates *r, const nnc_artifact *a, nnc_section last);
+/* The rates that target t describes, so that none is measured on this machine. */
+void nnc_rates_described(nnc_rates *r, const nnc_target *t);
+
+/* Bytes of the host that streamed runs take beside the plan's: a second set of inputs and outputs, and the host's. */
+int64_t nnc_copies_bytes(const nnc_artifact *a);
+
 /* A list of run times. */
 typedef struct nnc_times {
     int64_t *ns;

@@ -26,13 +26,6 @@ typedef struct judged {
     bool agrees;
 } judged;
 
-/* Least time of a run: the sum over the busiest device's commands of the time to move or compute at the peak rate. */
-typedef struct nnc_roofline {
-    double ms;         /* 0: the target has no numbers */
-    const char *bound; /* resource with the largest share of that time: "memory", "L3", ..., "arithmetic"; NULL: ms is 0 */
-    double rate;       /* measured rate of that resource: bytes/s of copies, or FLOP/s in f32; 0: not measured */
-} nnc_roofline;
-
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* passes that it adds to the previous program ("fuse", "expand + fuse"); NULL for the first */

@@ -34,15 +34,21 @@ static nnc_status result_part(
                  : nnc_session_state_part(p->s, i - n, offset, bytes, data, c->sink);
 }
 
-static int64_t memory_of(const comparison *c, const program *p)
+int64_t nnc_copies_bytes(const nnc_artifact *a)
 {
     int64_t n = 0;
+    for (int i = 0; i < a->plan->n_input; i++)
+        n += 2 * input_bytes(a, i);
+    for (int i = 0; i < a->plan->n_output; i++)
+        n += 3 * output_bytes(a, i);
+    return n;
+}
+
+static int64_t memory_of(const comparison *c, const program *p)
+{
+    int64_t n = c->io != NNC_IO_EXCLUDE ? nnc_copies_bytes(p->a) : 0;
     for (int d = 0; d < p->a->plan->n_device; d++)
         n += nnc_device_needs(p->a->plan, d);
-    for (int i = 0; i < p->a->plan->n_input && c->io != NNC_IO_EXCLUDE; i++)
-        n += 2 * input_bytes(p->a, i); /* a second set, and the host's */
-    for (int i = 0; i < p->a->plan->n_output && c->io != NNC_IO_EXCLUDE; i++)
-        n += 3 * output_bytes(p->a, i);
     return n;
 }
 

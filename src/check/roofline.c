@@ -263,19 +263,26 @@ double nnc_command_least_ns(
     return fmax(compute, move);
 }
 
-static nnc_roofline roofline(comparison *c, const program *p)
+void nnc_rates_described(nnc_rates *r, const nnc_target *t)
 {
-    const nnc_plan *plan = p->a->plan;
+    for (int l = 0; l < LEVEL_arithmetic; l++)
+        r->bytes_s[l] = (double)(l == LEVEL_memory ? t->copy_bytes_s : t->cache_bytes_s);
+    r->flops_s = (double)t->flops_f32;
+}
+
+nnc_roofline nnc_artifact_roofline(
+    nnc_env *e, nnc_rates *rates, const nnc_artifact *a, nnc_section last)
+{
+    const nnc_plan *plan = a->plan;
     nnc_roofline r = {0};
     for (int d = 0; d < plan->n_device; d++) {
-        const nnc_target *t = nnc_target_on(c->env->target, c->env->n_target, d);
+        const nnc_target *t = nnc_target_on(e->target, e->n_target, d);
         double ns[LEVEL__COUNT] = {0}, all = 0;
         int most = 0;
-        for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[p->last]; i++)
+        for (int i = nnc_plan_first(plan, SEC_main); i < plan->end[last]; i++)
             if (plan->cmd[i].device == d) {
                 roof_level bound;
-                const double least =
-                    nnc_command_least_ns(&c->rates, plan, t, &plan->cmd[i], &bound);
+                const double least = nnc_command_least_ns(rates, plan, t, &plan->cmd[i], &bound);
                 ns[bound] += least;
             }
         for (int i = 0; i < LEVEL__COUNT; i++) {
@@ -285,10 +292,11 @@ static nnc_roofline roofline(comparison *c, const program *p)
         if (all * 1e-6 <= r.ms)
             continue;
         r.ms = all * 1e-6;
+        r.level = (roof_level)most;
         r.bound = nnc_level_names[most];
-        r.rate = most == LEVEL_arithmetic ? c->rates.flops_s : c->rates.bytes_s[most];
+        r.rate = most == LEVEL_arithmetic ? rates->flops_s : rates->bytes_s[most];
     }
-    r.ms *= (double)p->a->chunks;
+    r.ms *= (double)a->chunks;
     return r;
 }
 
@@ -296,6 +304,6 @@ void nnc_rooflines(comparison *c)
 {
     nnc_rates_open(&c->rates, c->env);
     for (int i = 0; i < c->n; i++)
-        c->p[i].roofline = roofline(c, &c->p[i]);
+        c->p[i].roofline = nnc_artifact_roofline(c->env, &c->rates, c->p[i].a, c->p[i].last);
     nnc_rates_close(&c->rates, c->env);
 }

@@ -124,6 +124,11 @@ static nnc_status keep_times(nnc_times *t, const int64_t *ns, int n, nnc_sink *s
     return NNC_OK;
 }
 
+static bool is_stopped(const nnc_compare_options *o)
+{
+    return o->stop && *o->stop;
+}
+
 /* Runs `want` times; 0: for WARMUP_NS, negative: not at all. *done: number of runs. */
 static nnc_status warm_up(nnc_session *s, way how, int want, int64_t *done, nnc_sink *sink)
 {
@@ -171,7 +176,8 @@ nnc_status nnc_session_time(
     if (io)
         NNC_TRY(nnc_session_stream_open(s, sink));
     NNC_TRY(warm_up(s, way_of(o, io), o->warmup, &warmed, sink));
-    while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal) {
+    while (!is_stopped(o) &&
+           (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal)) {
         int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;
         int64_t want = o->iterations ? o->iterations - t->n : nnc_max64(fit, LEAST_RUNS);
         NNC_TRY(run_some(s, way_of(o, io), want, ns, &n, sink));

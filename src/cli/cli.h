@@ -9,11 +9,12 @@
 #include "session/session.h"
 #include "session/train.h"
 #include "strategy/strategy.h"
+#include "sweep/sweep.h"
 #include "base/base.h"
 
 typedef enum mode { MODE_forward, MODE_step } mode;
 
-enum { MOST_FILES = 16 };
+enum { MOST_FILES = 16, MOST_AXES = 16, MOST_TYPED = 64 };
 
 /* What the flags set. */
 typedef struct options {
@@ -30,6 +31,17 @@ typedef struct options {
     int parts; /* batches that a pipeline divides a run's into; 0: 2 for each device */
     nnc_calibrate_options calibrate;
     nnc_profile_options profile;
+    struct {
+        const char *file;
+        int unfused; /* --fusion=off */
+        nnc_sweep_chart chart;
+        struct {
+            const nnc_flag *flag;
+            const char *values; /* between commas */
+        } axis[MOST_AXES]; /* flags that make series */
+        const char *typed[MOST_TYPED]; /* flags that decide the rows */
+        int n_axis, n_typed;
+    } sweep;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -140,6 +152,11 @@ void print_warnings(nnc_sink *sink);
 void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
 void catch_aborts(void); /* aborts.c */
+/* stop.c: from now on Ctrl-C and SIGTERM set `stopped` to their number, and print `what`, as in "finishing the step". */
+extern volatile sig_atomic_t stopped;
+void catch_stop(const char *what);
+/* sweep.c: keeps what the flag says for nnc sweep. *value becomes the first of several that make series. */
+nnc_status keep_series(const nnc_flag *f, char **value, options *o, nnc_sink *sink);
 
 /* Columns of the terminal that standard output is, or as COLUMNS says; 0: it is none. */
 int terminal_columns(void);
@@ -148,6 +165,7 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_run(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_partition(const options *o, work *w, nnc_sink *sink);

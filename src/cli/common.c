@@ -222,10 +222,13 @@ nnc_status reopen(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink
     with.model.place = how->place ? how->place : o->model.place;
     with.model.trains = o->mode == MODE_step;
     with.verbose = false;
-    const nnc_status st = o->mode == MODE_step && !how->forward
+    const nnc_status st = o->n_file > 1 ? open_several(&with, &w, sink)
+                          : o->mode == MODE_step && !how->forward
                               ? open_step(&with, how->accumulate, &had, &w, sink)
                               : open_forward(&with, &w, sink);
     nnc_free(arg);
+    close_several(&w.several);
+    nnc_env_destroy(w.env);
     if (st)
         nnc_model_close(w.model);
     else

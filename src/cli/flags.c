@@ -23,6 +23,7 @@ static const char *const heading_of[FLAGS__COUNT] = {
     [FLAGS_limit] = "memory",
     [FLAGS_calibrate] = "measuring",
     [FLAGS_profile] = "profiling",
+    [FLAGS_sweep] = "sweeping",
     [FLAGS_debugging] = "compiling, for those who work on nnc",
     [FLAGS_artifact] = "result",
     [FLAGS_picture] = "result",
@@ -349,6 +350,8 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     if (!strcmp(f->value.name, "--seed"))
         o->model.has_seed = true;
     NNC_TRY(keep_typed(f, value, o, sink));
+    if (takes(c, FLAGS_sweep))
+        NNC_TRY(keep_series(f, &value, o, sink));
     char count[16];
     if (!strcmp(f->value.name, "--devices")) {
         o->has_devices = true;

@@ -57,6 +57,23 @@ const command commands[] = {
         "  nnc profile models/resnet50.json --by=module\n"
         "  nnc profile models/vgg16.json --mode=step --by=part --trace=step.json\n"
         "  nnc profile models/vgg16.json --hardware=models/hardware/gtx1080ti_x2.json --by=op\n"},
+    {"sweep", "MODEL...",
+        "measure or predict time and memory over sizes, and say where series cross",
+        MODEL_FLAGS | F(compiling) | F(planning) | F(sweep) | F(timing) | F(limit) | F(machine) |
+            F(format),
+        1, MOST_FILES, cmd_sweep,
+        "--set NAME=SIZES gives the sizes: 1..32768x2 (each twice the last), 64..1024+64, or "
+        "1,2,4; an integer may be a power, 2^15.\nSeveral values of another --set make series, as "
+        "do those of --target, --hardware, --threads, --precision, --math, -O,\n--fusion, --io, "
+        "--streams and --devices. The product of all is measured; with --hardware and other "
+        "described "
+        "targets it is predicted.\nCtrl-C prints the rows so far.\n\n"
+        "examples:\n"
+        "  nnc sweep models/matmul.json --set dim=1..4096x2 --precision=f32,bf16 -o rows.json "
+        "--html=page.html\n"
+        "  nnc sweep models/nested_sin.json --set n=2^10..2^32x4 --fusion=on,off "
+        "--hardware=models/hardware/gtx1080ti_x2.json\n"
+        "  nnc sweep models/vgg16.json --set batch=1..64x2 --mode=step --threads=1,2\n"},
     {"compare", "MODEL...|ARTIFACT",
         "compare fused, unfused and float64: numbers, time, gain of each pass",
         COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(inputs) | F(timing) |

@@ -134,11 +134,11 @@ nnc_status check_paths(options *o, nnc_sink *sink)
                                            : emits(o->emit);
     const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
         {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
-        {"--html", o->html, "html"}, {"--dot", o->partition.dot, "dot svg"},
-        {"-o", o->out, emitted}, {"--outputs", o->outputs, NULL},
-        {"--save-weights", o->save_weights, NULL}, {"--reduce", o->reduce, "txt"},
-        {"--save", o->train.save, NULL}, {"--log", o->train.log, "json"},
-        {"--checkpoint", o->train.checkpoint, NULL}};
+        {"-o", o->sweep.file, "json"}, {"--html", o->html, "html"},
+        {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},
+        {"--outputs", o->outputs, NULL}, {"--save-weights", o->save_weights, NULL},
+        {"--reduce", o->reduce, "txt"}, {"--save", o->train.save, NULL},
+        {"--log", o->train.log, "json"}, {"--checkpoint", o->train.checkpoint, NULL}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

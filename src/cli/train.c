@@ -2,34 +2,7 @@
 #include "cli/cli.h"
 #include "session/train.h"
 #include "trainer/trainer.h"
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static volatile sig_atomic_t stopped;
-
-/* The first signal ends the training after its step, with a checkpoint; the second one the program, at once. */
-static void stop(int sig)
-{
-    static const char line[] = "\r\033[Knnc: finishing the step; once more ends at once\n";
-    const int from = isatty(2) ? 0 : 4;
-    if (stopped) {
-        signal(sig, SIG_DFL);
-        raise(sig);
-        return;
-    }
-    stopped = 1;
-    const ssize_t n = write(2, line + from, sizeof line - 1 - (size_t)from);
-    (void)n;
-}
-
-static void catch (int sig)
-{
-    struct sigaction is;
-    struct sigaction act = {.sa_handler = stop, .sa_flags = SA_RESTART};
-    if (sigaction(sig, NULL, &is) == 0 && is.sa_handler != SIG_IGN) /* nohup */
-        sigaction(sig, &act, NULL);
-}
+#include <stdio.h>
 
 /* A line of the report as soon as there is one. */
 static void print_line(void *ctx, const char *line)
@@ -76,10 +49,8 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(share_among_ranks(
         &with, t->strategy != NNC_STRATEGY_layers || t->replicas > 1, &t->compile.devices, sink));
     NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
-    if (t->checkpoint) { /* without one there is nothing to finish the step for */
-        catch (SIGINT);
-        catch (SIGTERM);
-    }
+    if (t->checkpoint) /* without one there is nothing to finish the step for */
+        catch_stop("finishing the step");
     const nnc_status st = nnc_train(w->env, w->model, t, o->format, &w->text, sink);
     return note_advice(o, w, MODE_step, st, sink);
 }

@@ -49,6 +49,13 @@ double axis_step(double range, int n);
 const char *axis_time_unit(int64_t most_ps, double *ps);
 /* Unit for bytes up to `most`: B, KiB, MiB, ... */
 const char *axis_byte_unit(int64_t most, double *bytes);
+/* An axis; of a logarithmic one lo and hi are logarithms to base 10. */
+typedef struct axis_scale { bool log; double lo, hi; } axis_scale;
+/* For values from lo to hi: linear from zero, or logarithmic where they differ more than eight times. */
+axis_scale axis_of(double lo, double hi);
+double axis_along(const axis_scale *a, double v); /* 0 at its begin, 1 at its end */
+/* Draws ticks and lines of a grid in a box, below or left of it; at round numbers of `unit`s. */
+void axis_draw(const axis_scale *a, svg_box in, bool of_x, double unit, nnc_text *out);
 /* A tick's value with as many digits as the step has. */
 void axis_tick_text(double v, double step, char *s, size_t n);
 

@@ -132,4 +132,25 @@ typedef struct nnc_scatter {
 /* Points whose x and y both are least of some others are joined (Pareto front, of those that fit). Labels do not overlap. */
 void nnc_scatter_put(const nnc_scatter *s, nnc_text *out);
 
+/* A curve through points of ascending x; y NaN: none. */
+typedef struct nnc_curve {
+    const char *name;
+    int n;
+    const double *x, *y;
+    const char *const *tip; /* by point */
+    bool limit;             /* dashed, without dots, in the colour of the curve before; `name` is not listed */
+} nnc_curve;
+typedef struct nnc_curves {
+    const char *title, *note, *x_axis, *y_axis;
+    double width, height;   /* of the plot, in pixels */
+    bool bytes;             /* y are bytes */
+    double room;            /* a line at this y; 0: none */
+    const char *room_name;
+    int n, n_mark;
+    const nnc_curve *curve;
+    const double (*mark)[2]; /* x, y of rings, where curves cross */
+} nnc_curves;
+/* Curves over common axes, logarithmic where values differ more than eight times. */
+void nnc_curves_put(const nnc_curves *c, nnc_text *out);
+
 #endif

@@ -21,11 +21,6 @@ enum {
 #define NOT "#c2571a"
 #define AGAIN "#2c8a6a"
 
-typedef struct scale {
-    bool log;
-    double lo, hi;
-} scale; /* log: of their logarithms */
-
 typedef struct label {
     char text[LABEL]; /* lines between \n */
     int n_line;
@@ -36,7 +31,7 @@ typedef struct label {
 typedef struct plot {
     const nnc_scatter *s;
     nnc_text *out;
-    scale x, y;
+    axis_scale x, y;
     double left, top;
     double *px, *py; /* by point, in pixels; then of `again` */
     double *corner; /* x, y of the front\'s line */
@@ -50,29 +45,14 @@ typedef struct plot {
     int n_taken, cap_taken;
 } plot;
 
-static double along(const scale *s, double v)
-{
-    const double at = s->log ? log10(v) : v;
-    return s->hi > s->lo ? (at - s->lo) / (s->hi - s->lo) : 0.5;
-}
-
 static double x_of(const plot *p, double v)
 {
-    return p->left + WIDTH * along(&p->x, v);
+    return p->left + WIDTH * axis_along(&p->x, v);
 }
 
 static double y_of(const plot *p, double v)
 {
-    return p->top + HEIGHT * (1 - along(&p->y, v));
-}
-
-/* Linear from zero, or logarithmic where values differ more than eight times. */
-static scale scale_of(double lo, double hi)
-{
-    if (!(lo > 0) || hi < 8 * lo)
-        return (scale){false, 0, hi > 0 ? hi * 1.08 : 1};
-    const double room = 0.06 * log10(hi / lo);
-    return (scale){true, log10(lo) - room, log10(hi) + room};
+    return p->top + HEIGHT * (1 - axis_along(&p->y, v));
 }
 
 static void find_scales(plot *p)
@@ -96,8 +76,8 @@ static void find_scales(plot *p)
         y[0] = fmin(y[0], c);
         y[1] = fmax(y[1], c);
     }
-    p->x = scale_of(x[0], x[1]);
-    p->y = scale_of(y[0], y[1]);
+    p->x = axis_of(x[0], x[1]);
+    p->y = axis_of(y[0], y[1]);
 }
 
 /* ---- the front -------------------------------------------------------------------------------------------- */
@@ -327,45 +307,6 @@ static void draw_label(const plot *p, int g)
 
 /* ---- axes ------------------------------------------------------------------------------------------------ */
 
-/* The k-th tick of an axis: in steps, or 1, 2, 5, 10, ... of a logarithmic one. false: beyond it. */
-static bool tick(const scale *s, double step, int k, double *v)
-{
-    static const double of_ten[] = {1, 2, 5};
-    *v = k * step;
-    if (s->log) {
-        *v = of_ten[k % 3];
-        for (int i = 0; i < k / 3; i++)
-            *v *= 10;
-        *v *= step; /* a power of ten below all */
-    }
-    return s->log ? log10(*v) <= s->hi : *v <= s->hi;
-}
-
-/* Values are in `unit`s; ticks are at round numbers of them. */
-static void draw_ticks(const plot *p, bool of_x, double unit)
-{
-    const scale *a = of_x ? &p->x : &p->y;
-    double step = a->log ? 1e-6 : axis_step(a->hi / unit, 8), v;
-    const scale in_units = a->log ? (scale){true, a->lo - log10(unit), a->hi - log10(unit)}
-                                  : (scale){false, 0, a->hi / unit};
-    for (int k = 0; tick(&in_units, step, k, &v); k++) {
-        char text[40];
-        if (a->log && log10(v) < in_units.lo)
-            continue;
-        nnc_snprintf(text, sizeof text, "%g", v);
-        const double x = x_of(p, v * unit), y = y_of(p, v * unit);
-        if (of_x) {
-            svg_line(p->out, x, p->top, x, p->top + HEIGHT, GRID, 1, NULL);
-            svg_text(p->out, x, p->top + HEIGHT + 16,
-                (svg_font){.size = TEXT, .anchor = SVG_middle, .fill = PALE}, text);
-        } else {
-            svg_line(p->out, p->left, y, p->left + WIDTH, y, GRID, 1, NULL);
-            svg_text(p->out, p->left - 6, y + 4,
-                (svg_font){.size = TEXT, .anchor = SVG_end, .fill = PALE}, text);
-        }
-    }
-}
-
 static double byte_unit(const plot *p, const char **name)
 {
     double unit;
@@ -378,9 +319,10 @@ static void draw_axes(const plot *p)
     const char *unit_name;
     char text[120];
     const double unit = byte_unit(p, &unit_name);
-    svg_rect(p->out, (svg_box){p->left, p->top, WIDTH, HEIGHT}, "#ffffff", FRAME, NULL);
-    draw_ticks(p, true, 1);
-    draw_ticks(p, false, unit);
+    const svg_box all = {p->left, p->top, WIDTH, HEIGHT};
+    svg_rect(p->out, all, "#ffffff", FRAME, NULL);
+    axis_draw(&p->x, all, true, 1, p->out);
+    axis_draw(&p->y, all, false, unit, p->out);
     nnc_snprintf(text, sizeof text, "%s%s", p->s->x_axis, p->x.log ? " (logarithmic)" : "");
     svg_text(p->out, p->left + WIDTH / 2.0, p->top + HEIGHT + 36,
         (svg_font){.size = 12, .anchor = SVG_middle}, text);

@@ -326,14 +326,6 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     return NNC_OK;
 }
 
-/* The rates of described hardware, so that none is measured on this machine. */
-static void describe_rates(const nnc_target *t, nnc_rates *r)
-{
-    for (int l = 0; l < LEVEL_arithmetic; l++)
-        r->bytes_s[l] = (double)(l == LEVEL_memory ? t->copy_bytes_s : t->cache_bytes_s);
-    r->flops_s = (double)t->flops_f32;
-}
-
 nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
     const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
@@ -350,7 +342,7 @@ nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
         .world = 1,
         .model = o->model,
         .n_model = o->n_model};
-    describe_rates(nnc_target_on(e->target, e->n_target, 0), &out->rates);
+    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0));
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &of, sink));
     const nnc_plan_times t = {
         .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};

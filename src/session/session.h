@@ -14,6 +14,7 @@
 #include "plan/make.h"
 #include "runtime/runtime.h"
 #include <pthread.h>
+#include <signal.h>
 
 struct nnc_kernel;
 NNC_OWNER(nnc_artifact, nnc_artifact_destroy)
@@ -129,6 +130,7 @@ struct nnc_compare_options {
      * thread. */
     void (*progress)(void *ctx, const char *phase, const char *detail);
     void *progress_ctx;
+    const volatile sig_atomic_t *stop; /* not 0: nnc_session_time ends after a run, with the times so far; NULL: never */
 };
 
 /* ---- several ranks (docs/distributed.md) ------------------------------------------------------------------------------ */

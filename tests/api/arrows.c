@@ -49,7 +49,8 @@ static const struct {
     {"calibrate", BELOW " session report strategy sim"},
     {"trainer", BELOW " session report strategy"},
     {"profile", BELOW " session report check"},
-    {"cli", "base api session report check strategy fit profile calibrate trainer"},
+    {"sweep", BELOW " session report picture sim check strategy fit"},
+    {"cli", "base api session report check strategy fit profile sweep calibrate trainer"},
 };
 
 static bool listed(const char *words, const char *word, size_t n)
@@ -74,6 +75,8 @@ static bool public_header(const char *folder, size_t n, const char *file)
         return !strcmp(file, "nnc.h");
     if (n == 7 && !strncmp(folder, "session", 7))
         return !strcmp(file, "train.h");
+    if (n == 5 && !strncmp(folder, "sweep", 5))
+        return !strcmp(file, "point.h");
     if (n == 4 && !strncmp(folder, "math", 4)) /* what all emitters expand */
         return !strcmp(file, "formula.h");
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");

@@ -70,13 +70,14 @@ static int command(const lines *l, nnc_text *out, nnc_text *err)
 /* One of each kind: a model, its artifact, weights, an input, a machine and graph text. */
 static bool make_files(lines *l)
 {
-    static const char *const make[][5] = {
+    static const char *const make[][6] = {
         {"nnc", "compile", "m.json", "-o", "m.nnc"},
         {"nnc", "run", "m.json", "--iterations=1", "--output=x=y.npy"},
         {"nnc", "devices", "--format=json", "--threads=2", NULL},
+        {"nnc", "sweep", "m.json", "--set=n=1,2", "-orows.json", "--duration=1"},
         {"nnc", "opt", "m.json", "-O0", NULL},
     };
-    static const char *const keep[] = {NULL, NULL, "machine.json", "m.txt"};
+    static const char *const keep[] = {NULL, NULL, "machine.json", NULL, "m.txt"};
     if (access("m.txt", R_OK) == 0)
         return true;
     bool ok = put_file(l, "m.json", model, sizeof model - 1) && put_weights(l) &&
@@ -84,7 +85,7 @@ static bool make_files(lines *l)
     mkdir("folder", 0700);
     for (size_t i = 0; ok && i < NNC_COUNT(make); i++) {
         nnc_text out = {0}, err = {0};
-        for (l->n = 0; l->n < 5 && make[i][l->n];)
+        for (l->n = 0; l->n < 6 && make[i][l->n];)
             word(l, "%s", make[i][l->n]);
         ok = command(l, &out, &err) == 0 && (!keep[i] || put_file(l, keep[i], out.s, out.n));
         if (!ok)
@@ -140,18 +141,19 @@ static bool random_flag(lines *l, const char *name, char flag[64])
 static const char *value(lines *l)
 {
     static const char *const values[] = {"", "0", "1", "2", "3", "-1", "99999999999999999999",
-        "1e400", "nan", "x", "n=3", "n=", "=1", "n=a=b", "x=y.npy", "relu=o.npy", "x=m.json",
-        "/dev/null/f", "folder", "m.json", "m.nnc", "w.safetensors", "machine.json", "m.txt", "cpu",
-        "cuda:sm_90", "cuda:sm_1", "cuda", "all", "dce,cse", ",", "dce,,cse", "exact", "fast",
-        "f16", "f64", "json", "csv", "text", "graph", "kernels", "cuda ", "llvm", "asm", "ptx",
-        "remarks", "include", "both", "%s%n", "\xff\xfe", " ", "true"};
+        "1e400", "nan", "x", "n=3", "n=1..4x2", "n=2,1", "1,2", "on,off", "f32,f16", "rows.json",
+        "n=", "=1", "n=a=b", "x=y.npy", "relu=o.npy", "x=m.json", "/dev/null/f", "folder", "m.json",
+        "m.nnc", "w.safetensors", "machine.json", "m.txt", "cpu", "cuda:sm_90", "cuda:sm_1", "cuda",
+        "all", "dce,cse", ",", "dce,,cse", "exact", "fast", "f16", "f64", "json", "csv", "text",
+        "graph", "kernels", "cuda ", "llvm", "asm", "ptx", "remarks", "include", "both", "%s%n",
+        "\xff\xfe", " ", "true"};
     return values[roll(l, NNC_COUNT(values))];
 }
 
 static void random_line(lines *l)
 {
     static const char *const names[] = {"compile", "run", "compare", "explain", "memory", "show",
-        "check", "opt", "layers", "ops", "passes", "devices", "doctor", "nothing", ""};
+        "sweep", "check", "opt", "layers", "ops", "passes", "devices", "doctor", "nothing", ""};
     static const char *const files[] = {"m.json", "m.json", "m.json", "m.nnc", "m.txt",
         "w.safetensors", "machine.json", "x.npy", "folder", "missing", "", "/dev/null", "y.npy"};
     const char *name = names[roll(l, NNC_COUNT(names) * 3) % NNC_COUNT(names)];
@@ -177,7 +179,9 @@ static void random_line(lines *l)
     }
     if (!file_first)
         word(l, "%s", files[roll(l, NNC_COUNT(files))]);
-    if (!strcmp(name, "run") || !strcmp(name, "compare"))
+    if (!strcmp(name, "sweep") && roll(l, 4))
+        word(l, "--set=n=1,2");
+    if (!strcmp(name, "run") || !strcmp(name, "compare") || !strcmp(name, "sweep"))
         word(l, "--duration=1");
 }
 
@@ -192,6 +196,7 @@ static bool damaged_line(lines *l)
         {"m.txt", {"check", "opt", "explain", "compile"}, NULL},
         {"m.nnc", {"run", "explain", "memory", "show"}, NULL},
         {"machine.json", {"explain", "memory", "compile", "devices"}, "--target="},
+        {"rows.json", {"sweep", "sweep", "sweep", "sweep"}, "-o"},
         {"y.npy", {"run", "run", "compare", "run"}, "--input=x="},
         {"w.safetensors", {"run", "check", "show", "compile"}, "--weights="},
     };
@@ -207,6 +212,10 @@ static bool damaged_line(lines *l)
         word(l, "%sbad.%s", kinds[kind].as, kinds[kind].file);
     if (!strcmp(name, "run") || !strcmp(name, "compare"))
         word(l, "--iterations=1");
+    if (!strcmp(name, "sweep"))
+        word(l, "--duration=1");
+    if (!strcmp(name, "sweep"))
+        word(l, "--set=n=1,2");
     if (!strcmp(name, "compile"))
         word(l, "--emit=plan");
     return damage_file(l, kinds[kind].file);
