@@ -172,7 +172,7 @@ static nnc_status parts(worker *w, int n, nnc_text *out)
             nnc_shares x = {0};
             NNC_TRY(nnc_session_shares(w->s[i], SEC_main, SEC_step, &x, w->sink));
             for (int part = 0; part < PART__COUNT; part++)
-                ms[part][k] += (double)x.part[part] * 1e-6;
+                ms[part][k] += (double)x.part[part] * 1e-9;
         }
     }
     for (int part = 0; part <= PART__COUNT; part++) {

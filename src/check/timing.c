@@ -339,7 +339,7 @@ nnc_status nnc_time_parts(comparison *c, program **p, int n)
                 NNC_TRY(nnc_session_step(p[i]->s, c->sink));
             NNC_TRY(nnc_session_shares(p[i]->s, SEC_main, SEC_step, &x, c->sink));
             for (int part = 0; part < PART__COUNT; part++)
-                ms[i][part][r] = (double)x.part[part] * 1e-6;
+                ms[i][part][r] = (double)x.part[part] * 1e-9;
         }
     for (int i = 0; i < n; i++)
         for (int part = 0; p[i]->name && part < PART__COUNT; part++)

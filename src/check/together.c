@@ -404,8 +404,10 @@ static void put_models(const nnc_together *t, bool all, nnc_text *out)
 {
     char title[32];
     nnc_snprintf(title, sizeof title, "%d threads ms", t->all);
-    nnc_printf(out, "  %-24s%8s%8s%14s%s%*s%14s  %s\n", "model", "device", "stream", "alone ms", "",
+    nnc_printf(out, "  %-24s%8s%8s%14s%s%*s%14s  %s", "model", "device", "stream", "alone ms", "",
         all ? 16 : 0, all ? title : "", "predicted ms", t->measured ? "results" : "");
+    nnc_trim(out);
+    nnc_putc(out, '\n');
     for (int k = 0; k < t->n; k++) {
         const nnc_together_model *m = &t->model[k];
         nnc_printf(out, "  %-24s%8d%8d", m->name, m->device, m->stream);
@@ -434,7 +436,7 @@ void nnc_report_together(const nnc_together *t, nnc_text *out)
         nnc_printf(out, ", %d streams", t->lanes);
     if (t->threads)
         nnc_printf(out, ", %d of %d thread%s each", t->threads, t->all, nnc_plural(t->all, "s"));
-    nnc_puts(out, "; alone: the same number of threads\n");
+    nnc_puts(out, t->simulated ? "\n" : "; alone: the same number of threads\n");
     put_models(t, !isnan(all), out);
     if (t->measured) {
         nnc_puts(out, "  together ");

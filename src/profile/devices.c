@@ -94,15 +94,47 @@ static void text_devices(nnc_text *t, const nnc_profile *p)
     t->oom |= line.oom;
 }
 
+/* What running together costs model k: the time of its commands, beside a run of it alone. */
+static void text_model(nnc_text *t, const nnc_profile *p, int k)
+{
+    const nnc_together_model *m = p->together ? &p->together->model[k] : NULL;
+    const double alone = !m ? NAN : p->predicted ? (double)m->predicted_ns * 1e-6 : m->alone_ms;
+    double ms = 0;
+    for (int i = 0; i < p->n; i++)
+        if (nnc_layers_of_model(p->artifact->plan->cmd[p->cmd[i].cmd].layers, p->model[k]))
+            ms += p->cmd[i].ms;
+    nnc_printf(t, " %s's take ", p->model[k]);
+    nnc_put_ms(t, ms, 0);
+    nnc_puts(t, " ms");
+    if (alone > 0) {
+        nnc_puts(t, ", a run of it alone ");
+        nnc_put_ms(t, alone, 0);
+        const double more = 100 * (ms / alone - 1);
+        nnc_printf(t, " ms (%+.1f %%)", fabs(more) < 0.05 ? 0 : more);
+    }
+    nnc_putc(t, k + 1 < p->n_model ? ';' : '.');
+}
+
+static void text_models(nnc_text *t, const nnc_profile *p)
+{
+    NNC_LOCAL(nnc_text) line = {0};
+    nnc_printf(&line, "Commands of at least two of the %d models run at once for ", p->n_model);
+    nnc_put_ms(&line, p->together_ms, 0);
+    nnc_printf(&line, " ms, %.1f %% of the run:", 100 * p->together_ms / fmax(p->wall_ms, 1e-9));
+    for (int k = 0; k < p->n_model; k++)
+        text_model(&line, p, k);
+    nnc_putc(t, '\n');
+    nnc_put_wrapped(t, nnc_text_str(&line), 0, 0, REPORT_WIDTH);
+    nnc_putc(t, '\n');
+    t->oom |= line.oom;
+}
+
 void nnc_profile_devices_text(nnc_text *t, const nnc_profile *p)
 {
     if (devices_of(p) > 1)
         text_devices(t, p);
-    if (p->n_model) {
-        nnc_printf(t, "\nCommands of at least two of the %d models run at once for ", p->n_model);
-        nnc_put_ms(t, p->together_ms, 0);
-        nnc_printf(t, " ms, %.1f %% of the run.\n", 100 * p->together_ms / fmax(p->wall_ms, 1e-9));
-    }
+    if (p->n_model)
+        text_models(t, p);
     if (p->together)
         nnc_report_together(p->together, t);
 }

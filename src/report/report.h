@@ -153,19 +153,23 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *r, nnc_si
 
 /* ---- shares.c ---- */
 
-/* What a device spends a run's time on: parts, waits and idle add up to the run, from its first start to its last end. */
+/* What a device spends a run's time on, ps: parts, waits and idle add up to the run, from its first start to its last end. */
 typedef struct nnc_shares {
     int64_t part[PART__COUNT]; /* PART_communication: exposed, while the device computes nothing */
     int64_t waits;             /* in collectives, for the last participant, while it does nothing else */
     int64_t idle;
     int64_t hidden;            /* communication while the device computes */
 } nnc_shares;
-/* Adds those of a run, `times` times, to device[n_device], in the unit of the run's times. */
+/* Adds those of a run, `times` times, to device[n_device]. */
 nnc_status nnc_add_shares(const nnc_plan_times *t, int times, nnc_shares *device, nnc_sink *sink) NNC_MUST;
 void nnc_sum_shares(nnc_shares *sum, const nnc_shares *of, int n); /* adds of[n] */
 int64_t nnc_shares_computing(const nnc_shares *s);
 int64_t nnc_shares_total(const nnc_shares *s);
-/* Runs and times sections first .. last command by command; the sections before them must have run. Adds their ns over all devices. */
+/* Runs and times sections first .. last command by command, and adds the shares of each device; the sections before them must have run.
+ * behind: NULL, or the session's env for nnc_tracing_behind. */
+nnc_status nnc_session_device_shares(nnc_session *s, const nnc_env *behind, nnc_section first, nnc_section last, int times,
+    nnc_shares *device, nnc_sink *sink) NNC_MUST;
+/* The same, summed over devices. */
 nnc_status nnc_session_shares(nnc_session *s, nnc_section first, nnc_section last, nnc_shares *sum, nnc_sink *sink) NNC_MUST;
 
 /* Predicts start and end times of all commands by the targets' cost rules. Streams run in order, with waits for events and collectives. */

@@ -126,19 +126,31 @@ int64_t nnc_shares_total(const nnc_shares *s)
     return nnc_shares_computing(s) + s->part[PART_communication] + s->waits + s->idle;
 }
 
+nnc_status nnc_session_device_shares(nnc_session *s, const nnc_env *behind, nnc_section first,
+    nnc_section last, int times, nnc_shares *device, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    NNC_OWNED(nnc_tracing) *x = NULL;
+    const int32_t from = nnc_plan_first(s->plan, first);
+    const int n = s->plan->end[last] - from;
+    int64_t *start = ARENA_NEW(&a, int64_t, n + 1), *end = ARENA_NEW(&a, int64_t, n + 1);
+    NNC_NEED(start && end, sink);
+    NNC_TRY(nnc_tracing_create(s, &x, sink));
+    if (behind)
+        nnc_tracing_behind(x, behind);
+    NNC_TRY(nnc_tracing_times(x, first, last, start, end, sink));
+    const nnc_plan_times t = {
+        .plan = s->plan, .first = from, .n = n, .start_ps = start, .end_ps = end};
+    return nnc_add_shares(&t, times, device, sink);
+}
+
 nnc_status nnc_session_shares(
     nnc_session *s, nnc_section first, nnc_section last, nnc_shares *sum, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_plan *p = s->plan;
-    const int32_t from = nnc_plan_first(p, first);
-    const int n = p->end[last] - from;
-    int64_t *start = ARENA_NEW(&a, int64_t, n + 1), *end = ARENA_NEW(&a, int64_t, n + 1);
-    nnc_shares *device = ARENA_NEW(&a, nnc_shares, p->n_device + 1);
-    NNC_NEED(start && end && device, sink);
-    NNC_TRY(nnc_exec_profile(s->exec, first, last, start, end, sink));
-    const nnc_plan_times t = {.plan = p, .first = from, .n = n, .start_ps = start, .end_ps = end};
-    NNC_TRY(nnc_add_shares(&t, 1, device, sink));
-    nnc_sum_shares(sum, device, p->n_device);
+    nnc_shares *device = ARENA_NEW(&a, nnc_shares, s->plan->n_device + 1);
+    NNC_NEED(device, sink);
+    NNC_TRY(nnc_session_device_shares(s, NULL, first, last, 1, device, sink));
+    nnc_sum_shares(sum, device, s->plan->n_device);
     return NNC_OK;
 }

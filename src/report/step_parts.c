@@ -100,13 +100,13 @@ nnc_status nnc_session_part_times(nnc_session *s, double ms[PART__COUNT], nnc_si
         NNC_TRY(nnc_session_shares(s, SEC_main, SEC_step, &x, sink));
         for (int i = 0; i < PART__COUNT; i++) {
             all[i][n] = x.part[i];
-            spent += (double)x.part[i] * 1e-6;
+            spent += (double)x.part[i] * 1e-9;
         }
     }
     const int middle = n / 2;
     for (int i = 0; i < PART__COUNT; i++) {
         nnc_sort64(all[i], (size_t)n);
-        ms[i] = (double)all[i][middle] * 1e-6;
+        ms[i] = (double)all[i][middle] * 1e-9;
     }
     return NNC_OK;
 }

@@ -174,21 +174,6 @@ static int64_t quantile(const int64_t *sorted, size_t n, double share)
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
-/* Adds a profile of the sections from main to `last`, `times` times. */
-static nnc_status add_profile(
-    const run *r, const program *p, nnc_section last, int times, nnc_shares *device)
-{
-    const nnc_plan *plan = p->a->plan;
-    const int from = nnc_plan_first(plan, SEC_main), n = plan->end[last] - from;
-    NNC_FREED int64_t *ns = nnc_malloc(((size_t)n * 2 + 1) * sizeof *ns);
-    NNC_NEED(ns, r->sink);
-    NNC_TRY(nnc_exec_profile_behind(
-        p->s->exec, nnc_env_profile_after(r->e), SEC_main, last, ns, ns + n, r->sink));
-    const nnc_plan_times t = {
-        .plan = plan, .first = from, .n = n, .start_ps = ns, .end_ps = ns + n};
-    return nnc_add_shares(&t, times, device, r->sink);
-}
-
 /* What each device does in an iteration: the profile whose time is the median. */
 static nnc_status profile_devices(const run *r, const program *p, nnc_partition_measured *out)
 {
@@ -198,9 +183,10 @@ static nnc_status profile_devices(const run *r, const program *p, nnc_partition_
     for (int i = 0; i < PROFILES; i++) {
         of[i] = ARENA_NEW(r->a, nnc_shares, r->t->devices + 1);
         NNC_NEED(of[i], r->sink);
-        NNC_TRY(add_profile(r, p, last, 1, of[i]));
+        NNC_TRY(nnc_session_device_shares(p->s, r->e, SEC_main, last, 1, of[i], r->sink));
         if (p->runs > 1)
-            NNC_TRY(add_profile(r, p, others, p->runs - 1, of[i]));
+            NNC_TRY(nnc_session_device_shares(
+                p->s, r->e, SEC_main, others, p->runs - 1, of[i], r->sink));
         for (int k = i; k > 0 && nnc_shares_total(of[k]) < nnc_shares_total(of[k - 1]); k--) {
             nnc_shares *longer = of[k - 1];
             of[k - 1] = of[k];

@@ -19,13 +19,17 @@ static double spread_of(const nnc_partition_measured *x)
 /* Copies between devices and collectives, waiting for the others included. */
 static int64_t communication_of(const nnc_shares *s)
 {
-    return s->part[PART_communication] + s->waits + s->hidden;
+    return (s->part[PART_communication] + s->waits + s->hidden) / 1000;
 }
 
-static int64_t simulated_busy_ns(const nnc_partition_row *r, int d)
+static int64_t busy_of(const nnc_shares *s)
 {
-    return r->simulated_shares ? nnc_ceildiv(nnc_shares_computing(&r->simulated_shares[d]), 1000)
-                               : 0;
+    return s ? nnc_ceildiv(nnc_shares_computing(s), 1000) : 0;
+}
+
+static const nnc_shares *simulated(const nnc_partition_row *r, int d)
+{
+    return r->simulated_shares ? &r->simulated_shares[d] : NULL;
 }
 
 void nnc_partition_run_json(
@@ -48,11 +52,12 @@ void nnc_partition_run_json(
     for (int d = 0; d < t->devices; d++) {
         nnc_json_open(w, NULL, '{');
         const nnc_shares *s = &x->shares[d];
-        NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", nnc_shares_computing(s)),
+        NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", busy_of(s)),
             J_NS("communication_ms", communication_of(s)),
-            J_NS("exposed_ms", s->part[PART_communication]), J_NS("hidden_ms", s->hidden));
+            J_NS("exposed_ms", s->part[PART_communication] / 1000),
+            J_NS("hidden_ms", s->hidden / 1000));
         if (r->simulated_shares)
-            NNC_JSON(w, J_NS("simulated_busy_ms", simulated_busy_ns(r, d)));
+            NNC_JSON(w, J_NS("simulated_busy_ms", busy_of(simulated(r, d))));
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');
@@ -66,9 +71,9 @@ int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member
         const char *name;
         double v;
     } column[NNC_RUN_COLUMNS] = {
-        {"simulated_busy_ms", r->simulated_shares ? nnc_ms(simulated_busy_ns(r, d)) : NAN},
+        {"simulated_busy_ms", r->simulated_shares ? nnc_ms(busy_of(simulated(r, d))) : NAN},
         {"measured_ms", x ? nnc_ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
-        {"measured_busy_ms", x ? nnc_ms(nnc_shares_computing(&x->shares[d])) : NAN},
+        {"measured_busy_ms", x ? nnc_ms(busy_of(&x->shares[d])) : NAN},
         {"measured_communication_ms", x ? nnc_ms(communication_of(&x->shares[d])) : NAN}};
     for (int i = 0; i < NNC_RUN_COLUMNS; i++)
         out[i] = (nnc_json_member)J_MS(column[i].name, column[i].v);
@@ -95,18 +100,18 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
 {
     for (int d = 0; d < t->devices; d++) {
         const nnc_shares *s = &r->measured->shares[d];
-        const int64_t busy = nnc_shares_computing(s), simulated = simulated_busy_ns(r, d);
+        const int64_t busy = busy_of(s), planned = busy_of(simulated(r, d));
         if (!busy && !r->use[d].busy_ns)
             continue;
         nnc_printf(out, "    busy %-8d", d);
         put_time(out, r->use[d].busy_ns, 13);
-        put_time(out, simulated, 13);
+        put_time(out, planned, 13);
         put_time(out, busy, 13);
         nnc_printf(out, "%9s", "");
         put_error(out, r->use[d].busy_ns, busy);
-        put_error(out, simulated, busy);
+        put_error(out, planned, busy);
         put_time(out, communication_of(s), 16);
-        put_time(out, s->part[PART_communication], 11);
+        put_time(out, s->part[PART_communication] / 1000, 11);
         nnc_putc(out, '\n');
     }
 }

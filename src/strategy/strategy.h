@@ -165,7 +165,7 @@ extern const double nnc_partition_bandwidth[NNC_BANDWIDTHS]; /* 1/4, 1/2, 2, 4: 
 typedef struct nnc_partition_measured {
     int n;
     int64_t median_ns, least_ns, p10_ns, p90_ns;
-    struct nnc_shares *shares; /* by device, ns of an iteration (report.h) */
+    struct nnc_shares *shares; /* by device, of an iteration (report.h) */
 } nnc_partition_measured;
 
 /* How nnc train or nnc run executes a strategy. */
@@ -206,7 +206,7 @@ typedef struct nnc_partition_row {
     const nnc_auto_search *search; /* auto; or NULL */
     /* Timelines of the estimate and of the simulated plan, owned by the row. NULL: not requested, or none */
     struct nnc_timeline *predicted, *simulated;
-    struct nnc_shares *simulated_shares; /* by device, ps of an iteration; NULL: not simulated */
+    struct nnc_shares *simulated_shares; /* by device, of an iteration; NULL: not simulated */
     const nnc_partition_measured *measured; /* by --run; NULL: it was not run */
     const char *not_run;       /* why --run did not run it; or NULL */
 } nnc_partition_row;

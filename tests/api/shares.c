@@ -248,3 +248,49 @@ TEST(shares_of_measured_steps_add_up)
             drop(&x);
         }
 }
+
+/* Memory runs out at each allocation of profiles of measured and of described devices: a message, or the same report. */
+TEST(profiles_out_of_memory)
+{
+    enum { MOST = 100000 };
+    made x;
+    nnc_session *s = NULL;
+    nnc_env *described = NULL;
+    nnc_compare_options t = nnc_compare_defaults;
+    const nnc_env_options eo = {.hardware = "models/hardware/cpu.json"};
+    const nnc_profile_options o = {.active = 1, .model = models, .n_model = 2};
+    t.iterations = 1;
+    t.warmup = 0;
+    CHECK_OK(nnc_env_create(&eo, &described, test_sink));
+    if (make(&x, HOW_models, 1)) {
+        t.training = &x.training;
+        CHECK_OK(nnc_session_create(x.e, x.a, &s, test_sink));
+        CHECK_OK(nnc_session_make_inputs(s, &t, 0, test_sink));
+    }
+    for (int predicted = 0; s && predicted < 2; predicted++) {
+        int fine = 0;
+        for (int64_t n = 1; fine < 5 && n < MOST; n += 1 + n / test_draws(25)) {
+            NNC_LOCAL(nnc_text) text = {0};
+            nnc_profile p = {0};
+            nnc_sink_clear(test_sink);
+            nnc_fail_alloc_after(n);
+            nnc_status st = predicted ? nnc_profile_predict(described, x.a, true, &o, &p, test_sink)
+                                      : nnc_profile_measure(x.e, s, true, &t, &o, &p, test_sink);
+            if (!st)
+                st = nnc_profile_print(x.e, &p, &o, s, NNC_TEXT, &text, test_sink);
+            if (!st)
+                st = nnc_profile_html(x.e, &p, &text, test_sink);
+            nnc_fail_alloc_after(0);
+            fine = st ? 0 : fine + 1;
+            if (st && st != NNC_E_NOMEM)
+                test_fail(__FILE__, __LINE__, "%d, allocation %lld: %s", predicted, (long long)n,
+                    nnc_status_name(st));
+            nnc_arena_deinit(&p.arena);
+        }
+        CHECK_INT(fine, 5);
+    }
+    nnc_sink_clear(test_sink);
+    nnc_session_destroy(s);
+    nnc_env_destroy(described);
+    drop(&x);
+}
