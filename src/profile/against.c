@@ -74,7 +74,7 @@ nnc_status nnc_profile_read(
 
 /* ---- matching ---------------------------------------------------------------------------------------------- */
 
-/* Rows of one name match in their order. Files are mostly in one order, so the search begins behind the last match. */
+/* Rows of one name match in their order. Files are mostly in one order, so the search begins after the last match. */
 bool nnc_profile_match(const nnc_profile_old *old, nnc_profile_rows *rows, size_t *cap)
 {
     const int n = rows->n;

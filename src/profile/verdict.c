@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 #include "session/session.h"
 #include <math.h>
+#include <string.h>
 
 #define LEAST 0.01 /* share of the time above the least that is worth a word */
 
@@ -77,7 +78,32 @@ static double gap_of(const nnc_profile_cmd *c)
     return fmax(c->ms - c->least_ms, 0);
 }
 
-/* The commands with the largest times above their least. */
+/* Whether all of a remark's layers are among `layers`, joined by +. */
+static bool is_about(const nnc_remark *r, const char *layers)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        for (const char *s = layers; *s; s += strcspn(s, "+"), s += *s == '+') {
+            const size_t length = strlen(r->layer[i]);
+            if (strcspn(s, "+") == length && !strncmp(s, r->layer[i], length)) {
+                n++;
+                break;
+            }
+        }
+    return n == r->n_layers;
+}
+
+/* What was declined about the layers of a command alone: of several the last. */
+static const nnc_remark *declined_of(const nnc_artifact *a, const char *layers)
+{
+    const nnc_remark *found = NULL;
+    for (size_t i = 0; layers && i < a->remarks.n; i++)
+        if (!a->remarks.at[i].applied && is_about(&a->remarks.at[i], layers))
+            found = &a->remarks.at[i];
+    return found;
+}
+
+/* The commands with the largest times above their least, and what was declined about each. */
 static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     enum { WORST = 3 };
@@ -91,14 +117,20 @@ static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
                 c = was;
             }
     }
+    const nnc_remark *said = NULL;
     nnc_puts(out, " Furthest above the least:");
     for (int k = 0; k < WORST && worst[k] && gap_of(worst[k]) >= LEAST * s->gap; k++) {
         const nnc_cmd *c = &p->artifact->plan->cmd[worst[k]->cmd];
         nnc_puts(out, k ? "; " : " ");
         nnc_put_layers(out, c->layers && *c->layers ? c->layers : c->op_class, 70);
-        nnc_printf(out, " (%.0f %% of all such time)", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+        nnc_printf(out, " (%.0f %% of all such time", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+        const nnc_remark *r = declined_of(p->artifact, c->layers);
+        if (r && (!said || strcmp(said->reason, r->reason) != 0))
+            nnc_printf(out, "; %s: declined, %s", r->rule, r->reason);
+        said = r;
+        nnc_puts(out, ")");
     }
-    nnc_puts(out, ". nnc explain gives the reasons of the decisions about them.");
+    nnc_puts(out, ". nnc explain lists all decisions.");
 }
 
 void nnc_profile_verdict(const nnc_profile *p, nnc_text *out)

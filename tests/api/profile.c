@@ -235,6 +235,30 @@ static void check_verdict(profiled *x, double ms, double least_ms, roof_level bo
         test_fail(__FILE__, __LINE__, "expected %s, found %s", want, nnc_text_str(&t));
 }
 
+/* What was declined about a command's own layers is in the verdict, but not what concerns other layers, too. */
+static void check_declined(profiled *x)
+{
+    const char *layers = x->a->plan->cmd[x->p.cmd[0].cmd].layers, *both[] = {NULL, "/elsewhere"};
+    const char first[64] = "/layers/0/c";
+    nnc_remark own[] = {
+        {.pass = "p", .rule = "r", .n_layers = 1, .layer = both, .reason = "its own"},
+        {.pass = "p", .rule = "r", .n_layers = 2, .layer = both, .reason = "another's"}};
+    const nnc_remarks was = x->a->remarks;
+    NNC_LOCAL(nnc_text) t = {0};
+    CHECK(!strncmp(layers, first, strlen(first)));
+    both[0] = first;
+    x->a->remarks.at = own;
+    x->a->remarks.n = 2;
+    for (int i = 0; i < x->p.n; i++) {
+        x->p.cmd[i].ms = i ? 1 : 2;
+        x->p.cmd[i].least_ms = 0.5;
+    }
+    nnc_profile_verdict(&x->p, &t);
+    CHECK(strstr(nnc_text_str(&t), "; r: declined, its own)") &&
+          !strstr(nnc_text_str(&t), "another's"));
+    x->a->remarks = was;
+}
+
 TEST(profile_gives_a_verdict)
 {
     profiled x;
@@ -249,6 +273,7 @@ TEST(profile_gives_a_verdict)
             "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time. "
             "The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+        check_declined(&x);
     }
     close_profile(&x);
 }

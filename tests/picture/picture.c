@@ -281,7 +281,7 @@ TEST(a_chart_has_a_box_for_each_task)
 /* A run that only computes forward has a box for each command, named by its layer; those too short to be seen share one. */
 TEST(a_chart_of_inference_has_a_box_for_each_command)
 {
-    static const char *const ops[] = {"conv", "pool", "conv", "matmul"},
+    static const char *const ops[] = {"conv3x3", "pool", "conv1x1", "matmul"},
                              *const layers[] = {"/layers/0/c1+/layers/1/relu", "/layers/2/p",
                                  "/layers/3/c2", "/layers/4/fc"};
     nnc_timeline *t = nnc_timeline_create("measured", 1);
@@ -303,7 +303,8 @@ TEST(a_chart_of_inference_has_a_box_for_each_command)
                                 .op = "ewise"});
     nnc_gantt_put(t, "inference", NULL, &svg);
     const char *s = nnc_text_str(&svg);
-    CHECK_INT(count(s, "<title>conv, "), 2);
+    CHECK_INT(count(s, "<title>conv3x3, ") + count(s, "<title>conv1x1, "), 2);
+    CHECK_INT(count(s, ">conv</text>"), 1); /* both have one colour */
     CHECK_INT(count(s, "<title>ewise, "), 1);
     CHECK_INT(count(s, "5 commands"), 1);
     CHECK(strstr(s, ">c1</text>") && strstr(s, ">p</text>") && strstr(s, ">fc</text>"));
