@@ -264,7 +264,7 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     run *r = ARENA_NEW(&out->arena, run,
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
-    nnc_power_begin(&out->power, s->plan, NULL, true);
+    nnc_power_begin(&out->power, s->ranks > 1 ? NULL : s->plan, NULL, true);
     const int64_t t0 = nnc_now_ns(), cpu = cpu_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
     const int64_t threads = nnc_max64(nnc_env_threads(e), 1);

@@ -119,7 +119,9 @@ void nnc_meter_open(nnc_meter *m, const nnc_plan *p, const char *powercap)
     const char *root = powercap ? powercap : getenv("NNC_POWERCAP");
     bool cpu = false;
     *m = (nnc_meter){0};
-    for (int d = 0; d < p->n_device && !*m->why; d++) {
+    if (!p)
+        snprintf(m->why, sizeof m->why, "each of several ranks would have to measure its own");
+    for (int d = 0; p && d < p->n_device && !*m->why; d++) {
         const char *colon = strchr(p->device[d].name, ':');
         if (!nnc_plan_on_gpu(&p->device[d]))
             cpu = true;

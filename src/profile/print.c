@@ -101,9 +101,9 @@ static const char *clock_of(const nnc_profile *p)
     bool gpu = false, cpu = false;
     for (int d = 0; d < plan->n_device; d++)
         *(nnc_plan_on_gpu(&plan->device[d]) ? &gpu : &cpu) = true;
-    return p->predicted ? "simulator"
-           : !gpu       ? "host's clock"
-           : cpu        ? "host's clock and CUDA events"
+    return p->predicted ? "the simulator"
+           : !gpu       ? "the host's clock"
+           : cpu        ? "the host's clock and CUDA events"
                         : "CUDA events";
 }
 
@@ -118,7 +118,7 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
         nnc_put_ms(t, p->outside_ms, 0);
         nnc_puts(t, " ms");
     }
-    nnc_printf(t, "; time stamps around each command are by the %s", clock_of(p));
+    nnc_printf(t, "; time stamps around each command are by %s", clock_of(p));
     if (isfinite(p->overhead.ratio))
         nnc_printf(t, " and cost %.1f %%", 100 * (p->overhead.ratio - 1));
     if (isfinite(p->overhead.low))
