@@ -15,6 +15,7 @@ enum {
     ENOUGH_MS = 200,
     WARMUP_RUNS = 2,
     LEAST_PAIRS = 3,
+    INTERVAL = 6, /* pairs that have an interval (nnc_pairs) */
     MOST_PAIRS = 25 /* of runs with and without profiling */
 };
 
@@ -175,7 +176,8 @@ static nnc_status measure_overhead(const profiler *f)
     double ratio[MOST_PAIRS];
     int64_t with, without, spent = 0;
     int n = 0;
-    while (n < MOST_PAIRS && (n < LEAST_PAIRS || spent < ENOUGH_MS * INT64_C(1000000))) {
+    while (n < MOST_PAIRS &&
+           (n < LEAST_PAIRS || spent < (n < INTERVAL ? 5 : 1) * ENOUGH_MS * INT64_C(1000000))) {
         NNC_TRY(plain_run(f, &without));
         NNC_TRY(profiled_run(f, &with));
         spent += with + without;
