@@ -125,9 +125,9 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
     nnc_printf(t, "; time stamps around each command are by %s", clock_of(p));
     const nnc_ratio *o = &p->overhead;
     if (isfinite(o->low) && !nnc_significant(o))
-        nnc_puts(t, " and cost too little to measure");
+        nnc_puts(t, "; their cost is not significant");
     else if (isfinite(o->ratio))
-        nnc_printf(t, " and cost %.1f %%", 100 * (o->ratio - 1));
+        nnc_printf(t, "; they cost %.1f %%", 100 * (o->ratio - 1));
     if (isfinite(o->low))
         nnc_printf(t, " (95 %% CI %.1f to %.1f %%)", 100 * (o->low - 1), 100 * (o->high - 1));
     nnc_puts(t, ".");
