@@ -83,6 +83,9 @@ gives 0 "measured" partition models/mlp.json --set batch=2 --set hidden=32 --dev
 what="a trace beside its prediction"
 gives 0 "" run models/mlp.json --set batch=2 --set hidden=32 --target=cuda --iterations=2 --trace="$dir/trace.json" --predict="$dir/one.json"
 grep -q 'predicted' "$dir/trace.json" || fail "$what: no prediction"
+what="a profile, and the power"
+gives 0 "are by CUDA events" profile models/mlp.json --set batch=2 --set hidden=32 --target=cuda --active=3 --duration=150
+grep -q "Power: 1[0-9.]* W (1 GPU by NVML" "$dir/said" || fail "$what: no power"
 what="memory"
 gives 0 "peak" memory models/mlp.json --set batch=2 --set hidden=32 --hardware="$dir/one.json"
 

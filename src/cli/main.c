@@ -56,7 +56,9 @@ const command commands[] = {
         "examples:\n"
         "  nnc profile models/resnet50.json --by=module\n"
         "  nnc profile models/vgg16.json --mode=step --by=part --trace=step.json\n"
-        "  nnc profile models/vgg16.json --hardware=models/hardware/gtx1080ti_x2.json --by=op\n"},
+        "  nnc profile models/vgg16.json --hardware=models/hardware/gtx1080ti_x2.json --by=op\n"
+        "  nnc profile models/unet.json --format=json >old.json && nnc profile models/unet.json "
+        "--against=old.json --sort=change\n"},
     {"sweep", "MODEL...",
         "measure or predict time and memory over sizes, and say where series cross",
         MODEL_FLAGS | F(compiling) | F(planning) | F(sweep) | F(timing) | F(limit) | F(machine) |

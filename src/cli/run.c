@@ -222,7 +222,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
     nnc_status st = compare_alone(o, w, &g.together, sink);
-    nnc_power_begin(&g.power, w->session->plan, NULL, false);
+    nnc_power_begin(&g.power, w->session->ranks > 1 ? NULL : w->session->plan, NULL, false);
     if (!st)
         st = measure(o, w->session, &g, sink);
     nnc_power_end(&g.power);

@@ -15,6 +15,7 @@ enum {
     ENOUGH_MS = 200,
     WARMUP_RUNS = 2,
     LEAST_PAIRS = 3,
+    INTERVAL = 6, /* pairs that have an interval (nnc_pairs) */
     MOST_PAIRS = 25 /* of runs with and without profiling */
 };
 
@@ -202,7 +203,8 @@ static nnc_status measure_overhead(const profiler *f)
     int64_t with, without, spent = 0;
     const int most = f->out->world > 1 ? LEAST_PAIRS : MOST_PAIRS; /* all ranks make as many runs */
     int n = 0;
-    while (n < most && (n < LEAST_PAIRS || spent < ENOUGH_MS * INT64_C(1000000))) {
+    while (n < most &&
+           (n < LEAST_PAIRS || spent < (n < INTERVAL ? 5 : 1) * ENOUGH_MS * INT64_C(1000000))) {
         NNC_TRY(plain_run(f, &without));
         NNC_TRY(profiled_run(f, &with));
         spent += with + without;
@@ -299,7 +301,7 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     run *r = ARENA_NEW(&out->arena, run,
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
-    nnc_power_begin(&out->power, s->plan, NULL, true);
+    nnc_power_begin(&out->power, s->ranks > 1 ? NULL : s->plan, NULL, true);
     const int64_t t0 = nnc_now_ns(), cpu = cpu_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
     const int64_t threads = nnc_max64(nnc_env_threads(e), 1);

@@ -1,8 +1,8 @@
 /* profile/power.c -- power while a model runs: of CPUs by the counters of RAPL that Linux shows as powercap, of GPUs by NVML.
  *
  * RAPL (Intel SDM 3B, 15.10; AMD has the same counters): each package counts the energy of its cores and its uncore, and servers count
- * their DRAM besides. A counter begins again at 0 after max_energy_range_uj, within minutes at the earliest. All of them are of the machine,
- * whatever runs on it: the share that it takes when idle is measured before. */
+ * their DRAM besides. A counter begins again at 0 after max_energy_range_uj, within minutes at the earliest. The counters are of the whole
+ * machine, whatever runs on it, so its idle power is measured first. */
 #include "cuda/cuda.h"
 #include "profile/profile.h"
 #include "session/session.h"
@@ -119,7 +119,9 @@ void nnc_meter_open(nnc_meter *m, const nnc_plan *p, const char *powercap)
     const char *root = powercap ? powercap : getenv("NNC_POWERCAP");
     bool cpu = false;
     *m = (nnc_meter){0};
-    for (int d = 0; d < p->n_device && !*m->why; d++) {
+    if (!p)
+        snprintf(m->why, sizeof m->why, "each of several ranks would have to measure its own");
+    for (int d = 0; p && d < p->n_device && !*m->why; d++) {
         const char *colon = strchr(p->device[d].name, ':');
         if (!nnc_plan_on_gpu(&p->device[d]))
             cpu = true;

@@ -62,10 +62,14 @@ static void text_phases(nnc_text *t, const nnc_profile *p)
             continue;
         nnc_puts(t, "  ");
         nnc_put_ms(t, ms, 9);
-        nnc_printf(t, "  %s", nnc_profile_phases[k]);
+        NNC_LOCAL(nnc_text) words = {0};
+        nnc_puts(&words, nnc_profile_phases[k]);
         if (k == PHASE_load)
-            nnc_put_loading(t, &p->first_run);
+            nnc_put_loading(&words, &p->first_run);
+        nnc_puts(t, "  ");
+        nnc_put_wrapped(t, nnc_text_str(&words), 13, 13, REPORT_WIDTH);
         nnc_putc(t, '\n');
+        t->oom |= words.oom;
     }
 }
 
@@ -101,9 +105,9 @@ static const char *clock_of(const nnc_profile *p)
     bool gpu = false, cpu = false;
     for (int d = 0; d < plan->n_device; d++)
         *(nnc_plan_on_gpu(&plan->device[d]) ? &gpu : &cpu) = true;
-    return p->predicted ? "simulator"
-           : !gpu       ? "host's clock"
-           : cpu        ? "host's clock and CUDA events"
+    return p->predicted ? "the simulator"
+           : !gpu       ? "the host's clock"
+           : cpu        ? "the host's clock and CUDA events"
                         : "CUDA events";
 }
 
@@ -118,12 +122,14 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
         nnc_put_ms(t, p->outside_ms, 0);
         nnc_puts(t, " ms");
     }
-    nnc_printf(t, "; time stamps around each command are by the %s", clock_of(p));
-    if (isfinite(p->overhead.ratio))
-        nnc_printf(t, " and cost %.1f %%", 100 * (p->overhead.ratio - 1));
-    if (isfinite(p->overhead.low))
-        nnc_printf(t, " (95 %% CI %.1f to %.1f %%)", 100 * (p->overhead.low - 1),
-            100 * (p->overhead.high - 1));
+    nnc_printf(t, "; time stamps around each command are by %s", clock_of(p));
+    const nnc_ratio *o = &p->overhead;
+    if (isfinite(o->low) && !nnc_significant(o))
+        nnc_puts(t, "; their cost is not significant");
+    else if (isfinite(o->ratio))
+        nnc_printf(t, "; they cost %.1f %%", 100 * (o->ratio - 1));
+    if (isfinite(o->low))
+        nnc_printf(t, " (95 %% CI %.1f to %.1f %%)", 100 * (o->low - 1), 100 * (o->high - 1));
     nnc_puts(t, ".");
     if (p->cycles > 1) {
         nnc_printf(t, " Means of %d cycles:", p->cycles);

@@ -71,8 +71,8 @@ typedef struct nnc_power {
     char why[384]; /* why it was not measured; "": it was */
     nnc_meter meter;
 } nnc_power;
-/* Finds the counters of the plan's devices on this host. powercap: the folder that stands for /sys/class/powercap; NULL: that, or what
- * NNC_POWERCAP names. */
+/* Finds the counters of the plan's devices on this host; p NULL: they are on several. powercap: the folder that stands for
+ * /sys/class/powercap; NULL: that, or what NNC_POWERCAP names. */
 void nnc_meter_open(nnc_meter *m, const nnc_plan *p, const char *powercap);
 void nnc_meter_close(nnc_meter *m);
 void nnc_meter_begin(nnc_meter *m);

@@ -63,7 +63,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
                       "(--no-cache measures them again).");
     else if (s->least < FAR * s->busy && !others)
         nnc_printf(
-            out, "At no limit: its commands take %.1f times their least time.", s->busy / s->least);
+            out, "At no limit: its commands take %.3g times their least time.", s->busy / s->least);
     else
         nnc_printf(
             out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");

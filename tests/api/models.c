@@ -445,7 +445,8 @@ static void check_rows(const row *r, nnc_env *env, const nnc_profile *p)
         check_fields(r, "profile", j,
             "model:s target:s threads:i predicted:b clock:s median_ms:N wall_ms:n runs:i streams:i "
             "chunks:i verdict:s "
-            "overhead:N overhead_low:N overhead_high:N outside_ms:n cpu_share:N cycles_ms:a by:s rows:a");
+            "overhead:N overhead_low:N overhead_high:N outside_ms:n cpu_share:N cycles_ms:a by:s "
+            "rows:a");
         cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "rows"))
         {
             check_fields(r, "row", e,

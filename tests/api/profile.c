@@ -269,7 +269,7 @@ TEST(profile_gives_a_verdict)
         check_verdict(&x, 1, 0.7, LEVEL_l2, 0, 1, "Bound by memory. The least");
         check_verdict(&x, 1, 0.7, LEVEL_memory, 100, 1, "Bound by waiting: no command runs for ");
         check_verdict(&x, 0.005, 0.001, LEVEL_memory, 0, 1, "Bound by launches: ");
-        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10.0 times");
+        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10 times");
         check_verdict(&x, 1, 2, LEVEL_memory, 0, 1, "Faster than the limits: ");
         check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 0.25,
             "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time. "
