@@ -1,12 +1,20 @@
 /* sweep/cross.c -- which series is faster from which size on. Series differ at a size if the quartiles of their runs do not overlap and
- * their medians are more than 1 % apart: drift between two measurements is of that size. */
+ * their medians are more than 1 % apart: drift between two measurements is of that size. Of fewer than three runs the spread is unknown. */
 #include "sweep/sweep.h"
 #include <math.h>
+
+static bool has_few_runs(const nnc_sweep_row *r)
+{
+    enum { LEAST_RUNS = 3 };
+    return r->p.kind == SWEEP_measured && r->p.runs < LEAST_RUNS;
+}
 
 /* 1: a is faster at this size, -1: b is, 0: no difference, or not both have a time. */
 static int faster(const nnc_sweep_row *a, const nnc_sweep_row *b)
 {
     if (!a || !b || !(a->p.median_ms > 0) || !(b->p.median_ms > 0))
+        return 0;
+    if (has_few_runs(a) || has_few_runs(b))
         return 0;
     const double ratio = a->p.median_ms / b->p.median_ms;
     return ratio < 1 / 1.01 && a->p.high_ms < b->p.low_ms ? 1
@@ -71,11 +79,12 @@ int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_ar
 
 /* ---- sentences ------------------------------------------------------------------------------------------- */
 
-/* The first size at which both have times; false: none. */
+/* The first size at which both have times that can be compared; false: none. */
 static bool first_common(const nnc_sweep *s, int a, int b, int64_t *first)
 {
     for (int i = 0; i < s->n; i++)
-        if (s->row[i].series == a && !isnan(log_ratio(s, s->row[i].size, a, b))) {
+        if (s->row[i].series == a && !isnan(log_ratio(s, s->row[i].size, a, b)) &&
+            !has_few_runs(&s->row[i]) && !has_few_runs(nnc_sweep_find(s, s->row[i].size, b))) {
             *first = s->row[i].size;
             return true;
         }

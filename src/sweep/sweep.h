@@ -75,7 +75,7 @@ typedef struct nnc_crossing {
     double times; /* how much faster it is there */
     double at;    /* where the curves of medians cross, interpolated in logarithms; NaN: it was faster from the first on */
 } nnc_crossing;
-/* Finds where one of a and b begins to be faster, as far as their quartiles do not overlap and their medians differ by more than 1 %.
+/* Finds where one of a and b begins to be faster, where of 3 runs or more the quartiles do not overlap and medians differ by more than 1 %.
  * Returns the number of crossings, the first at the first size that both have and where they differ; they are in `arena`. -1: out of
  * memory. */
 int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_arena *arena);

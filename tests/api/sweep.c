@@ -110,6 +110,16 @@ TEST(sweep_crossings)
     check_said(rises, gap, 4, 0,
         "a is faster than b; from n 4 on b is faster than a (the curves cross at about 3): 2.67 "
         "times at 8.\n");
+    nnc_sweep_options o;
+    nnc_sweep s;
+    NNC_LOCAL(nnc_text) said = {0};
+    make_up(&s, &o, rises, flat, 5, 0);
+    s.row[9].p.runs = s.row[4].p.runs = 2; /* of sizes 16 and 4: too few to tell */
+    nnc_sweep_say(&s, &said);
+    CHECK_STR(nnc_text_str(&said),
+        "a is faster than b; from n 8 on b is faster than a (the curves cross at about 3): 2.67 "
+        "times at 8.\n");
+    nnc_arena_deinit(&s.arena);
     /* where they differ from the second size on, that is said */
     static const double late[] = {1, 3, 6, 12, 24};
     check_said(rises, late, 5, 0, "From n 2 on a is faster than b: 1.50 times at 16.\n");
