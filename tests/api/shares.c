@@ -277,7 +277,7 @@ TEST(profiles_out_of_memory)
             nnc_status st = predicted ? nnc_profile_predict(described, x.a, true, &o, &p, test_sink)
                                       : nnc_profile_measure(x.e, s, true, &t, &o, &p, test_sink);
             if (!st)
-                st = nnc_profile_print(x.e, &p, &o, s, NNC_TEXT, &text, test_sink);
+                st = nnc_profile_print(x.e, &p, &o, NNC_TEXT, &text, test_sink);
             if (!st)
                 st = nnc_profile_html(x.e, &p, &text, test_sink);
             nnc_fail_alloc_after(0);
