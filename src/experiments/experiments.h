@@ -108,8 +108,8 @@ nnc_status nnc_experiments_take(
 /* What was published, made comparable: times are milliseconds of one run. False: there is no number, or it cannot be compared since the
  * source does not say how many runs it is of. */
 bool nnc_number_published(const nnc_experiment *e, int run, const nnc_number *n, double *low, double *high);
-/* The same number predicted, or measured here; *reduced (or NULL): with the smaller sizes. Both runs of a ratio have either the published or
- * the smaller sizes. */
+/* The same number predicted, or measured here; *reduced (or NULL): with the smaller sizes. Both runs of a ratio have the same kind of
+ * sizes. */
 double nnc_number_taken(const nnc_experiment *e, int run, const nnc_number *n, bool here, bool *reduced);
 /* Value over what was published: 1 within the published range, otherwise over its nearer end. NaN: nothing to compare, or reduced sizes. */
 double nnc_number_over(const nnc_experiment *e, int run, const nnc_number *n, bool here);
