@@ -23,8 +23,8 @@ typedef struct nnc_number {
     nnc_quantity what;
     int to;           /* ratio: index of the other run; otherwise -1 */
     double low, high; /* published, as the source has it: a range, or equal. NaN: no published number */
-    const char *unit; /* of published times: "ms" or "s" */
-    int64_t passes;   /* a published time is of so many runs; 0: the source does not say */
+    const char *unit; /* of published times: "ms", "s" or "samples/s" */
+    int64_t passes;   /* a published time is of so many runs, samples/s of so many samples a run; 0: the source does not say */
 } nnc_number;
 
 /* A run that was predicted or measured. */

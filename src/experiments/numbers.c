@@ -11,15 +11,27 @@ static const nnc_number *time_of(const nnc_experiment_run *r)
     return NULL;
 }
 
-/* The ratio of two published times, which are of equally many runs. */
-static bool published_ratio(
+/* A published time as milliseconds of one run; of all where their number is not known. */
+static void find_time(const nnc_number *n, double *low, double *high)
+{
+    const double passes = (double)nnc_max64(n->passes, 1), ms = strcmp(n->unit, "ms") ? 1e3 : 1;
+    const bool rate = !strcmp(n->unit, "samples/s");
+    *low = rate ? passes * ms / n->high : n->low * ms / passes;
+    *high = rate ? passes * ms / n->low : n->high * ms / passes;
+}
+
+/* The ratio of two published times. */
+static bool find_ratio(
     const nnc_experiment_run *r, const nnc_experiment_run *to, double *low, double *high)
 {
     const nnc_number *n = time_of(r), *d = time_of(to);
-    if (!n || !d || n->passes != d->passes || strcmp(n->unit, d->unit) != 0)
+    double least, most;
+    if (!n || !d || !n->passes != !d->passes)
         return false;
-    *low = n->low / d->high;
-    *high = n->high / d->low;
+    find_time(n, low, high);
+    find_time(d, &least, &most);
+    *low /= most;
+    *high /= least;
     return true;
 }
 
@@ -29,16 +41,11 @@ bool nnc_number_published(
     *low = n->low;
     *high = n->high;
     if (isnan(n->low))
-        return n->what == QUANTITY_ratio &&
-               published_ratio(&e->run[run], &e->run[n->to], low, high);
-    if (!n->passes && !strcmp(n->unit, "s"))
-        return false;
-    if (n->passes) {
-        const double ms = (!strcmp(n->unit, "s") ? 1e3 : 1) / (double)n->passes;
-        *low *= ms;
-        *high *= ms;
-    }
-    return true;
+        return n->what == QUANTITY_ratio && find_ratio(&e->run[run], &e->run[n->to], low, high);
+    if (!*n->unit) /* not a time */
+        return true;
+    find_time(n, low, high);
+    return n->passes > 0;
 }
 
 double nnc_number_taken(

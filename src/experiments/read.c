@@ -223,8 +223,13 @@ static nnc_status read_number(
     NNC_TRY(read_what(r, v, run, out));
     NNC_TRY(read_published(r, nnc_json_get(v, "published"), out));
     const nnc_item *unit = nnc_json_get(v, "unit"), *passes = nnc_json_get(v, "passes");
-    if (unit && (!is_time(out->what) || (strcmp(out->unit, "ms") && strcmp(out->unit, "s"))))
-        return bad(r, unit, "unit", is_time(out->what) ? "ms or s" : "none: only times have one");
+    const bool rate = !strcmp(out->unit, "samples/s");
+    if (unit &&
+        (!is_time(out->what) || (strcmp(out->unit, "ms") && strcmp(out->unit, "s") && !rate)))
+        return bad(r, unit, "unit",
+            is_time(out->what) ? "ms, s or samples/s" : "none: only times have one");
+    if (rate && !passes)
+        return nnc_fields_missing(&r->f, v, "passes");
     if (passes && !is_time(out->what))
         return bad(r, passes, "passes", "none: only times are of several runs");
     if (!is_time(out->what))

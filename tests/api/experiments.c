@@ -68,11 +68,14 @@ TEST(mistakes_in_experiments_have_a_line)
             "published: expected a number above 0"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'published': [3, 2]}]}]}",
             "published: expected a number above 0, or a list"},
-        {HEAD "'runs': [{'name': 'a', 'numbers': [{'unit': 'h'}]}]}", "unit: expected ms or s"},
+        {HEAD "'runs': [{'name': 'a', 'numbers': [{'unit': 'h'}]}]}",
+            "unit: expected ms, s or samples/s"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'what': 'allreduces', 'unit': 's'}]}]}",
             "unit: expected none"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'passes': 0}]}]}",
             "passes: expected an integer from 1"},
+        {HEAD "'runs': [{'name': 'a', 'numbers': [{'published': 9, 'unit': 'samples/s'}]}]}",
+            "\"passes\" is missing"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'what': 'largest'}]}]}",
             "largest is of runs whose flags have --fit"},
         {HEAD "'runs': [{'name': 'a', 'flags': '--fit=n=1..2', 'numbers': [{'what': 'time'}]}]}",
@@ -152,7 +155,9 @@ TEST(numbers_are_comparable)
                                 "{'what': 'ratio', 'to': 'a'}]},\n"
                                 "{'name': 'd', 'numbers': [{'published': 44.4, 'unit': 's'}, "
                                 "{'what': 'ratio', 'to': 'c'},\n"
-                                "{'what': 'allreduces', 'published': 20}]}, {'name': 'e'}]}"));
+                                "{'what': 'allreduces', 'published': 20}]}, {'name': 'e'},\n"
+                                "{'name': 'f', 'numbers': [{'published': [100, 200], 'unit': "
+                                "'samples/s', 'passes': 64}]}]}"));
     const nnc_experiment *e = &x.at[0];
     CHECK(nnc_number_published(e, 0, &e->run[0].number[0], &low, &high));
     CHECK_NEAR(low, 30, 1e-12);
@@ -166,6 +171,9 @@ TEST(numbers_are_comparable)
     CHECK_NEAR(low, 44.4 / 84.1, 1e-12);
     CHECK(nnc_number_published(e, 3, &e->run[3].number[2], &low, &high) && low == 20);
     CHECK(!nnc_number_published(e, 4, &e->run[4].number[0], &low, &high));
+    CHECK(nnc_number_published(e, 5, &e->run[5].number[0], &low, &high));
+    CHECK_NEAR(low, 320, 1e-9);
+    CHECK_NEAR(high, 640, 1e-9);
     static const double ms[] = {20, 45, 100, 50};
     for (int i = 0; i < 4; i++)
         x.at[0].run[i].predicted.value[QUANTITY_time] = x.at[0].run[i].here.value[QUANTITY_time] =
