@@ -309,3 +309,39 @@ TEST(wrong_words_are_at_the_line_of_their_run)
         nnc_arena_deinit(&x.arena);
     }
 }
+
+static nnc_status report_all(nnc_experiments *x, int *open, nnc_sink *sink)
+{
+    const nnc_opener by = {open_words, close_words, no_search, NULL, open};
+    const nnc_experiments_options o = {0, true};
+    NNC_LOCAL(nnc_text) text = {0}, page = {0};
+    NNC_TRY(nnc_experiments_read(x, "tests/cli/experiments/relu.json", sink));
+    NNC_TRY(nnc_experiments_read(x, "models/experiments/matmul.json", sink));
+    NNC_TRY(nnc_experiments_take(x, &by, &o, sink));
+    NNC_TRY(nnc_experiments_print(x, NNC_TEXT, 80, &text, sink));
+    return nnc_experiments_html(x, &page, sink);
+}
+
+TEST(a_report_without_memory)
+{
+    bool done = false;
+    for (int64_t n = 1; !done && n < 1000000; n += n / 12 + 1) {
+        nnc_experiments x = {0};
+        nnc_sink *sink = nnc_sink_create();
+        int open = 0;
+        nnc_fail_alloc_after(n);
+        const nnc_status st = report_all(&x, &open, sink);
+        nnc_fail_alloc_after(0);
+        bool unfit = false; /* a model that a lack of memory keeps from a prediction is a row */
+        for (int i = 0; i < x.n; i++)
+            for (int j = 0; j < x.at[i].n_run; j++)
+                unfit = unfit || x.at[i].run[j].predicted.point.status == NNC_E_NOMEM;
+        CHECK(st == NNC_OK || st == NNC_E_NOMEM);
+        CHECK(!st || nnc_sink_errors(sink));
+        CHECK_INT(open, 0);
+        done = !st && !unfit;
+        nnc_arena_deinit(&x.arena);
+        nnc_sink_destroy(sink);
+    }
+    CHECK(done);
+}
