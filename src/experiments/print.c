@@ -8,11 +8,6 @@ enum { LABEL = 28, WIDE_LABEL = 42, WIDE = 100, CELL = 12, OVER = 7 };
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-static void put_cell(nnc_text *t, const char *s, int width)
-{
-    nnc_printf(t, "%*s", width, s);
-}
-
 static void put_value(nnc_text *t, nnc_quantity q, double v)
 {
     if (q == QUANTITY_ratio)
@@ -44,7 +39,7 @@ static void published_cell(nnc_text *t, const nnc_experiment *e, int run, const 
     } else {
         nnc_printf(&s, "%.4g %s", n->low, n->unit);
     }
-    put_cell(t, nnc_text_str(&s), CELL);
+    nnc_printf(t, "%*s", CELL, nnc_text_str(&s));
     t->oom |= s.oom;
 }
 
@@ -71,7 +66,7 @@ static void taken_cell(
         put_value(&s, n->what, v);
         nnc_puts(&s, reduced ? "*" : "");
     }
-    put_cell(t, nnc_text_str(&s), CELL + 1);
+    nnc_printf(t, "%*s", CELL + 1, nnc_text_str(&s));
     isnan(over) ? nnc_printf(t, "%*s", OVER, "") : nnc_printf(t, "%*.2f", OVER, over);
     t->oom |= s.oom;
 }

@@ -158,33 +158,38 @@ static nnc_status name_machine(nnc_experiments *x, nnc_env *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* Whether a measurement is expected to end within s seconds; otherwise t->why says that. */
+/* Whether a measurement is expected to end within s seconds. Otherwise t->why says that, or that the plan does not fit this machine. */
 static nnc_status has_time(
     const taking *k, const nnc_opened *o, double s, bool *has, nnc_taken *t, nnc_sink *said)
 {
     const double least = run_s(o);
+    const nnc_sweep_point_options how = {.time = &o->time, .predict = true};
     *has = least * LEAST_RUNS * SLOW <= s;
     if (*has)
         return NNC_OK;
-    t->why = s > 0
-                 ? nnc_arena_printf(&k->x->arena,
-                       "a run takes at least %.2g s, too long for the %.2g s of --budget that are "
-                       "left for it",
-                       least, s)
-                 : "the time of --budget is over";
+    t->why = "the time of --budget is over";
+    if (s <= 0)
+        return NNC_OK;
+    NNC_TRY(nnc_sweep_take(o->env, o->model, &how, &t->point, &k->x->arena, said));
+    t->taken = t->point.kind == SWEEP_no_fit;
+    t->why = t->taken ? t->point.message
+                      : nnc_arena_printf(&k->x->arena,
+                            "a run takes at least %.2g s, too long for the %.2g s of --budget that "
+                            "are left for it",
+                            least, s);
     NNC_NEED(t->why, said);
     return NNC_OK;
 }
 
-/* Measures the words within s seconds. */
+/* Measures the words, for at most ms milliseconds of runs, where that is expected to end within s seconds. */
 static nnc_status measure(const taking *k, const nnc_experiment_run *r, const char *const *word,
-    int n, double s, nnc_taken *t, nnc_sink *said)
+    int n, double s, double ms, nnc_taken *t, nnc_sink *said)
 {
     nnc_opened o;
     bool has = false;
     NNC_TRY(k->by->open(k->by->ctx, word, n, NULL, &o, said));
     nnc_status st = name_machine(k->x, o.env, said);
-    o.time.duration_ms = k->o->quick ? QUICK_MS : (int)fmin(fmax(s * 300, QUICK_MS), 1000);
+    o.time.duration_ms = k->o->quick ? QUICK_MS : (int)fmin(fmax(ms, QUICK_MS), 1000);
     if (!st)
         st = has_time(k, &o, s, &has, t, said);
     if (!st && has)
@@ -208,7 +213,8 @@ static nnc_status take_run(
     static const char *const phase[] = {"predicting", "measuring", "measuring"};
     NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     nnc_taken *t = what == PREDICTION ? &r->predicted : what == REDUCED ? &r->reduced : &r->here;
-    const double left = (double)(k->end_ns - nnc_now_ns()) * 1e-9;
+    const double left = (double)(k->end_ns - nnc_now_ns()) * 1e-9,
+                 own = what == PREDICTION ? 0 : left / k->left;
     NNC_NEED(said, k->sink);
     if (k->by->progress)
         k->by->progress(k->by->ctx, phase[what], e->title);
@@ -216,9 +222,9 @@ static nnc_status take_run(
     if (what == PREDICTION)
         st = predict(k, r, said);
     else if (what == REDUCED)
-        st = measure(k, r, r->small, r->n_small, left, t, said);
+        st = measure(k, r, r->small, r->n_small, left, own * 100, t, said);
     else
-        st = measure(k, r, r->word, r->n_word, left / k->left, t, said);
+        st = measure(k, r, r->word, r->n_word, own, own * 300, t, said);
     return st ? blame(k, r, st, said, t) : NNC_OK;
 }
 
@@ -257,10 +263,8 @@ nnc_status nnc_experiments_take(
 {
     taking k = {.x = x, .by = by, .o = o, .sink = sink};
     for (int i = 0; i < x->n; i++)
-        for (int j = 0; j < x->at[i].n_run; j++) {
-            nnc_experiment_run *r = &x->at[i].run[j];
-            NNC_TRY(name_hardware(x, r, sink));
-        }
+        for (int j = 0; j < x->at[i].n_run; j++)
+            NNC_TRY(name_hardware(x, &x->at[i].run[j], sink));
     NNC_TRY(take_round(&k, PREDICTION));
     if (o->budget_s <= 0)
         return NNC_OK;

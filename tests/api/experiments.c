@@ -274,9 +274,11 @@ TEST(runs_are_predicted_and_measured)
           r[0].predicted.value[QUANTITY_time] > 0);
     CHECK(r[0].here.taken && r[0].here.point.kind == SWEEP_measured &&
           r[0].here.value[QUANTITY_time] > 0);
-    CHECK(!r[0].reduced.taken && !r[1].here.taken);
+    CHECK(!r[0].reduced.taken);
+    CHECK(r[1].here.taken && r[1].here.point.kind == SWEEP_no_fit &&
+          r[1].here.point.need > r[1].here.point.room);
+    CHECK(r[1].here.why && strstr(r[1].here.why, "needs"));
     CHECK(r[1].reduced.taken && r[1].reduced.value[QUANTITY_time] > 0);
-    CHECK(r[1].here.why && strstr(r[1].here.why, "a run takes at least"));
     CHECK(isnan(nnc_number_taken(&x.at[0], 1, &r[1].number[1], true, NULL)));
     CHECK(r[2].predicted.value[QUANTITY_largest] == 61 && !r[2].here.taken);
     CHECK(x.here && strstr(x.here, "1 thread"));
@@ -288,6 +290,13 @@ TEST(nothing_is_measured_without_a_budget)
     nnc_experiments x = {0};
     CHECK_OK(take(&x, "{'name': 'small', 'set': {'batch': 4}}", 0, false));
     CHECK(x.at[0].run[0].predicted.taken && !x.at[0].run[0].here.taken && !x.here);
+    nnc_arena_deinit(&x.arena);
+    x = (nnc_experiments){0};
+    CHECK_OK(
+        take(&x, "{'name': 'small', 'set': {'batch': 4}, 'reduced': {'batch': 2}}", 1e-9, false));
+    const nnc_experiment_run *r = x.at[0].run;
+    CHECK(!r->here.taken && !r->reduced.taken);
+    CHECK_STR(r->here.why, "the time of --budget is over");
     nnc_arena_deinit(&x.arena);
 }
 
