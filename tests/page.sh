@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/page.sh SOURCE BUILD -- the pages of nnc profile and sweep in a browser: no error, tables of all kinds, sorting, searching, charts.
+# tests/page.sh SOURCE BUILD -- nnc's pages in a browser: no error, tables of all kinds, sorting, searching, charts.
 set -u
 source=$1
 nnc=$2/nnc
@@ -89,4 +89,26 @@ document.title = 'said ' + said.join(' ');
 </script>
 END
 show s.html 7
-echo "2 passed, 0 failed, 0 skipped"
+"$nnc" report "$source/tests/cli/experiments" --budget=0 --html="$dir/r.html" >/dev/null || exit 1
+cat >>"$dir/r.html" <<'END'
+<script>
+{
+const texts = k => [...document.querySelectorAll('tbody tr')].map(r => r.children[k].textContent), said = [];
+said.push(texts(0).length == rows.length && document.getElementById('about').hidden);
+document.querySelectorAll('th')[5].click();
+const over = texts(5).filter(Boolean).map(Number);
+said.push(over.length > 3 && over.every((v, i) => !i || over[i - 1] >= v) && texts(5).indexOf('') == over.length);
+document.querySelector('tbody tr').click();
+said.push(document.getElementById('about').textContent.includes('made up') && document.querySelectorAll('tr.on').length == 1);
+document.querySelectorAll('nav button')[2].click();
+said.push(texts(1).every(s => s == 'in one run' || s == 'of none'));
+document.querySelectorAll('nav button')[0].click();
+document.getElementById('find').value = 'allreduces';
+document.getElementById('find').oninput();
+said.push(texts(2).length == 1 && texts(2)[0] == 'allreduces');
+document.title = 'said ' + said.join(' ');
+}
+</script>
+END
+show r.html 5
+echo "3 passed, 0 failed, 0 skipped"

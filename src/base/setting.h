@@ -48,6 +48,7 @@ typedef enum nnc_flag_group {
     FLAGS_calibrate,
     FLAGS_profile,
     FLAGS_sweep,
+    FLAGS_report,
     FLAGS_debugging,
     FLAGS_artifact,
     FLAGS_picture, /* of memory */

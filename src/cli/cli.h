@@ -4,6 +4,7 @@
 #define NNC_CLI_H
 
 #include "calibrate/calibrate.h"
+#include "experiments/experiments.h"
 #include "fit/fit.h"
 #include "profile/profile.h"
 #include "session/session.h"
@@ -42,6 +43,7 @@ typedef struct options {
         const char *typed[MOST_TYPED]; /* flags that decide the rows */
         int n_axis, n_typed;
     } sweep;
+    nnc_experiments_options report;
     mode mode; /* the model itself, or its training graph */
     const nnc_arg *output;
     const nnc_arg *head; /* --replace-head: "classes" */
@@ -101,6 +103,7 @@ extern const command commands[];
 extern const int n_commands;
 
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
+options default_options(void);
 nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
@@ -127,12 +130,16 @@ nnc_compile_options compile_options(const options *o, const work *w);
 /* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE
  * then. */
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
-/* Opens the machine and the model, and compiles it; or opens the artifact. */
+/* Opens the machine and the model of all its devices, ready to be compiled with *c; or opens the artifact, and *c is not set. */
+nnc_status open_whole(const options *o, work *w, nnc_compile_options *c, nnc_sink *sink);
+/* The same, and compiles the model. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
 /* Refuses --strategy=pipeline and data in the command `name`, which looks at splits, and layers on devices, only. */
 nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink);
 /* nnc_reopen of options. */
 nnc_status reopen(void *ctx, const nnc_reopening *how, nnc_model **out, nnc_sink *sink);
+/* memory.c: searches by --fit, and appends the report to w->text; *largest: the value found for the first arg, where one fits. */
+nnc_status fit_memory(const options *o, work *w, bool *fits, int64_t *largest, nnc_sink *sink);
 /* Settings of the training, with those of the model's file; texts in `a`. */
 nnc_status read_training(const options *o, nnc_train_options *t, nnc_arena *a, nnc_sink *sink);
 /* Whether the model can be read again: a file, not standard input, and not an artifact. */
@@ -173,6 +180,7 @@ nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_report(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_train(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink);

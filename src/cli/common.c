@@ -385,7 +385,7 @@ static nnc_status check_replicas(const options *o, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
+nnc_status open_whole(const options *o, work *w, nnc_compile_options *c, nnc_sink *sink)
 {
     NNC_TRY(check_replicas(o, sink));
     NNC_TRY(open_either(o, w, sink));
@@ -396,8 +396,16 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
         return NNC_OK;
     NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "compiling", NULL);
-    nnc_compile_options c = compile_options(o, w);
-    NNC_TRY(share_model(o, &c, w, sink));
+    *c = compile_options(o, w);
+    return share_model(o, c, w, sink);
+}
+
+nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
+{
+    nnc_compile_options c;
+    NNC_TRY(open_whole(o, w, &c, sink));
+    if (w->artifact)
+        return NNC_OK;
     nnc_status st =
         (o->looks ? nnc_compile_plan : nnc_compile)(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);

@@ -24,6 +24,7 @@ static const char *const heading_of[FLAGS__COUNT] = {
     [FLAGS_calibrate] = "measuring",
     [FLAGS_profile] = "profiling",
     [FLAGS_sweep] = "sweeping",
+    [FLAGS_report] = "reporting",
     [FLAGS_debugging] = "compiling, for those who work on nnc",
     [FLAGS_artifact] = "result",
     [FLAGS_picture] = "result",

@@ -114,6 +114,16 @@ const command commands[] = {
         "--hardware=models/hardware/a100x8.json --mode=step\n"
         "  nnc partition models/resnet50.json --devices=2 --strategy=sequential,pipeline "
         "--format=json\n"},
+    {"report", "[FOLDER|FILE...]",
+        "compare published experiments with predictions and with this machine",
+        F(report) | F(machine) | F(format), 0, MOST_FILES, cmd_report,
+        "FOLDER has files as those of models/experiments (default), which docs/formats.md "
+        "describes. Each number is printed as\npublished, as predicted for the described hardware, "
+        "and as measured here, both with their ratio to what was published.\nA run that does not "
+        "fit this machine or the time has smaller sizes, marked with *.\n\n"
+        "examples:\n"
+        "  nnc report --html=report.html\n"
+        "  nnc report models/experiments/conv_fc.json --budget=0\n"},
     {"calibrate", "", "measure this machine, or the ranks of a job on it, into a hardware file",
         F(calibrate) | F(machine) | F(ranks), 0, 0, cmd_calibrate,
         "Measures op classes, launches, copies between devices and collectives by running plans, "
@@ -291,14 +301,20 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
     return printed ? printed : st;
 }
 
-static nnc_status run_command(const command *c, int argc, char **argv)
+options default_options(void)
 {
-    options o = {.compare = nnc_compare_defaults,
+    return (options){.compare = nnc_compare_defaults,
         .train = nnc_train_defaults,
         .percentile = 99,
         .profile = {.top = 20},
+        .report = {.budget_s = 90},
         .rtol = 1e-3,
         .atol = 1e-7};
+}
+
+static nnc_status run_command(const command *c, int argc, char **argv)
+{
+    options o = default_options();
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);

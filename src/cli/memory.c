@@ -37,12 +37,11 @@ static nnc_status read_ranges(const options *o, nnc_fit_arg *arg, nnc_sink *sink
     return NNC_OK;
 }
 
-static nnc_status fit(const options *o, work *w, nnc_sink *sink)
+nnc_status fit_memory(const options *o, work *w, bool *fits, int64_t *largest, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     options with = *o;
     nnc_fit_arg arg[2] = {{0}};
-    bool fits = false;
     if (!can_advise(o))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
@@ -96,15 +95,17 @@ static nnc_status fit(const options *o, work *w, nnc_sink *sink)
     print_warnings(sink);
     f.placed = nnc_names_devices(first) || nnc_is_split(o->sharing) || o->compare.compile.split;
     nnc_model_close(first);
-    NNC_TRY(nnc_fit_report(w->env, &f, o->format, &w->text, &fits, sink));
-    return fits ? NNC_OK : NNC_E_FIT;
+    return nnc_fit_report(w->env, &f, o->format, &w->text, fits, largest, sink);
 }
 
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
-    if (o->n_fit)
-        return fit(o, w, sink);
+    int64_t largest;
+    if (o->n_fit) {
+        NNC_TRY(fit_memory(o, w, &fits, &largest, sink));
+        return fits ? NNC_OK : NNC_E_FIT;
+    }
     if (o->allocator == ALLOCATOR_torch && !o->env.hardware)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--allocator=torch-caching is replayed on described hardware: give its file, as in "

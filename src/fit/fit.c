@@ -519,7 +519,7 @@ static int64_t grid(const nnc_fit_arg *a, int i, int n)
     return n < 2 ? a->lo : a->lo + (a->hi - a->lo) * i / (n - 1);
 }
 
-static nnc_status search_all(search *s, nnc_format f, nnc_text *out, bool *fits)
+static nnc_status search_all(search *s, nnc_format f, nnc_text *out, bool *fits, int64_t *largest)
 {
     const nnc_fit_options *o = s->o;
     const int64_t wide = o->n_arg > 1 ? o->arg[1].hi - o->arg[1].lo + 1 : 1;
@@ -539,6 +539,7 @@ static nnc_status search_all(search *s, nnc_format f, nnc_text *out, bool *fits)
         found[i].value = b ? b->value : 0;
         found[i].other = other;
         *fits = *fits || b;
+        *largest = nnc_max64(*largest, found[i].value);
     }
     qsort(s->at, (size_t)s->n, sizeof *s->at, by_value);
     for (int i = 0; i < n; i++)
@@ -551,13 +552,14 @@ static nnc_status search_all(search *s, nnc_format f, nnc_text *out, bool *fits)
     return out->oom ? nnc_nomem(s->sink) : NNC_OK;
 }
 
-nnc_status nnc_fit_report(
-    nnc_env *e, const nnc_fit_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink)
+nnc_status nnc_fit_report(nnc_env *e, const nnc_fit_options *o, nnc_format f, nnc_text *out,
+    bool *fits, int64_t *largest, nnc_sink *sink)
 {
     search s = {.e = e, .o = o, .c = o->compile, .sink = sink};
     s.c.after_pass = NULL;
     s.c.on_kernel = NULL;
     *fits = false;
+    *largest = 0;
     if (o->torch && !e->cluster)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--allocator=torch-caching is replayed on described hardware: give its file, as in "
@@ -567,7 +569,7 @@ nnc_status nnc_fit_report(
             "describes %d device%s, fewer than --devices=%d", e->cluster->n_device,
             nnc_plural(e->cluster->n_device, "s"), o->compile.devices);
     s.sink = nnc_sink_create(); /* warnings of each size would be many */
-    const nnc_status st = s.sink ? search_all(&s, f, out, fits) : nnc_nomem(sink);
+    const nnc_status st = s.sink ? search_all(&s, f, out, fits, largest) : nnc_nomem(sink);
     if (st && s.sink)
         nnc_sink_pass_errors(s.sink, sink);
     nnc_sink_destroy(s.sink);

@@ -40,8 +40,9 @@ typedef struct nnc_fit_options {
     void (*progress)(void *ctx, const char *phase, const char *detail);
     void *progress_ctx;
 } nnc_fit_options;
-/* Searches, and appends the report. *fits: some value fits. */
-nnc_status nnc_fit_report(nnc_env *e, const nnc_fit_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
+/* Searches, and appends the report. *fits: some value fits. *largest: the largest value of the first arg that does; otherwise 0. */
+nnc_status nnc_fit_report(nnc_env *e, const nnc_fit_options *o, nnc_format f, nnc_text *out, bool *fits, int64_t *largest,
+    nnc_sink *sink) NNC_MUST;
 /* Parses --fit=NAME=LO..HI. NNC_E_USAGE: malformed. */
 nnc_status nnc_fit_parse(const nnc_arg *a, nnc_fit_arg *out, nnc_sink *sink) NNC_MUST;
 /* Appends what PyTorch's allocator would request for the plan's tensors on e's described hardware, beside the plan's own bytes. */

@@ -3,13 +3,6 @@
 #include "profile/profile.h"
 #include <string.h>
 
-/* JSON within a script: "<" is escaped, or a layer's name could end the script. */
-static void put_data(nnc_text *out, const char *json)
-{
-    for (; *json; json++)
-        *json == '<' ? nnc_puts(out, "\\u003c") : nnc_putc(out, *json);
-}
-
 /* What rows of its kind are compared with. */
 static nnc_status add_against(nnc_json_writer *w, const nnc_profile *p, nnc_sink *sink)
 {
@@ -51,8 +44,9 @@ nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc
         st = add_rows(&w, p, by, sink);
     nnc_json_close(&w, '}');
     nnc_json_end(&w, '}');
+    nnc_page_begin(out, "nnc profile", page_style);
     nnc_puts(out, page_head);
-    put_data(out, nnc_text_str(&json));
+    nnc_page_data(out, nnc_text_str(&json));
     nnc_puts(out, page_tail);
     return st ? st : out->oom || json.oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -2,19 +2,7 @@
 #ifndef NNC_PROFILE_PAGE_H
 #define NNC_PROFILE_PAGE_H
 
-static const char page_head[] =
-    "<!doctype html>\n<html lang=en><meta charset=utf-8>\n"
-    "<meta name=viewport content=\"width=device-width, initial-scale=1\">\n"
-    "<link rel=icon href=\"data:,\">\n"
-    "<title>nnc profile</title>\n"
-    "<style>\n"
-    ":root { color-scheme: light dark; --ink: #1d2430; --paper: #fff; --soft: #667; --line: #d8dbe2; --bar: "
-    "#e8ecf4 }\n"
-    "@media (prefers-color-scheme: dark) {\n"
-    "  :root { --ink: #e4e7ee; --paper: #14171d; --soft: #9aa3b2; --line: #333a46; --bar: #2a3240 } }\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;\n"
-    "  max-width: 1240px; padding: 16px }\n"
-    "h1 { font-size: 22px; margin: 0 0 4px } p { margin: 6px 0; max-width: 90ch; overflow-wrap: anywhere } .soft { color: var(--soft) }\n"
+static const char page_style[] =
     "#bars { display: flex; height: 44px; margin: 14px 0 6px; border-radius: 4px; overflow: hidden;\n"
     "  background: var(--bar) }\n"
     "#bars i { min-width: 0; height: 100%; box-shadow: inset -1px 0 #0004 } #bars i:hover, #bars i.on { filter: "
@@ -23,21 +11,11 @@ static const char page_head[] =
     "height: 11px;\n"
     "  border-radius: 2px; margin-right: 5px }\n"
     "#tip { min-height: 1.5em; margin: 4px 0 10px; color: var(--soft); overflow-wrap: anywhere }\n"
-    "nav { margin: 14px 0 8px } button { font: inherit; color: inherit; background: none; border: 1px solid "
-    "var(--line);\n"
-    "  border-radius: 4px; padding: 2px 10px; margin: 0 4px 4px 0; cursor: pointer }\n"
-    "button.on { background: var(--bar); font-weight: 600 }\n"
-    "input { font: inherit; color: inherit; background: none; border: 1px solid var(--line); border-radius: 4px;\n"
-    "  padding: 2px 8px; width: 14em; max-width: 100% }\n"
-    ".wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: 14px }\n"
-    "th, td { text-align: right; padding: 3px 9px; border-bottom: 1px solid var(--line); white-space: nowrap;\n"
-    "  font-variant-numeric: tabular-nums }\n"
-    "th { cursor: pointer; user-select: none; position: sticky; top: 0; background: var(--paper) }\n"
-    "th.l, td.l { text-align: left } td.name { white-space: normal; min-width: 16em; overflow-wrap: anywhere }\n"
-    "#phases { width: auto; margin: 14px 0 }\n"
-    "tbody tr:hover { background: var(--bar) } td.share { min-width: 7em; background-repeat: no-repeat;\n"
+    "nav { margin: 14px 0 8px } td.share { min-width: 7em; background-repeat: no-repeat;\n"
     "  background-image: linear-gradient(var(--bar), var(--bar)); background-position: right }\n"
-    "</style>\n"
+    "#phases { width: auto; margin: 14px 0 }\n";
+
+static const char page_head[] =
     "<h1 id=title></h1><p id=head class=soft></p><p id=verdict></p><p id=against></p>\n"
     "<div id=bars></div><div id=key class=soft></div><p id=tip></p>\n"
     "<nav id=by></nav><input id=find placeholder=\"rows that contain ...\" aria-label=\"rows that contain\">\n"

@@ -50,7 +50,9 @@ static const struct {
     {"trainer", BELOW " session report strategy"},
     {"profile", BELOW " session report check"},
     {"sweep", BELOW " session report picture sim check strategy fit"},
-    {"cli", "base api session report check strategy fit profile sweep calibrate trainer"},
+    {"experiments", BELOW " session report strategy check profile sweep"},
+    {"cli",
+        "base api session report check strategy fit profile sweep experiments calibrate trainer"},
 };
 
 static bool listed(const char *words, const char *word, size_t n)

@@ -39,6 +39,7 @@ typedef struct searched {
     cJSON *report;
     nnc_status st;
     bool fits;
+    int64_t largest;
     int calls;
 } searched;
 
@@ -49,9 +50,9 @@ static searched search(
     const nnc_reopen model = {open, &o, 1, NULL};
     nnc_fit_options f = {.compile = nnc_compile_defaults, .arg = arg, .n_arg = n, .model = &model};
     NNC_LOCAL(nnc_text) t = {0}, plain = {0};
-    searched s = {NULL, NNC_OK, false, 0};
+    searched s = {NULL, NNC_OK, false, 0, 0};
     f.compile.devices = devices;
-    s.st = nnc_fit_report(e, &f, NNC_JSON, &t, &s.fits, sink);
+    s.st = nnc_fit_report(e, &f, NNC_JSON, &t, &s.fits, &s.largest, sink);
     s.calls = o.calls;
     if (!s.st)
         CHECK((s.report = cJSON_Parse(nnc_text_str(&t))) != NULL);
@@ -101,6 +102,7 @@ TEST(the_boundary_is_that_of_plans)
     CHECK(s.fits);
     const cJSON *best = cJSON_GetArrayItem(cJSON_GetObjectItem(s.report, "largest"), 0);
     const int64_t depth = number(best, "depth");
+    CHECK_INT(s.largest, depth);
     CHECK(cJSON_IsTrue(cJSON_GetObjectItem(s.report, "monotone")));
     snprintf(text, sizeof text, "%lld", (long long)depth);
     CHECK_INT(compiled(e, text), number(best, "need"));
@@ -162,8 +164,9 @@ TEST(fit_without_host_memory)
             .compile = nnc_compile_defaults, .arg = arg, .n_arg = 2, .model = &model};
         NNC_LOCAL(nnc_text) t = {0};
         bool fits;
+        int64_t largest;
         nnc_fail_alloc_after(n);
-        const nnc_status st = nnc_fit_report(e, &f, NNC_TEXT, &t, &fits, sink);
+        const nnc_status st = nnc_fit_report(e, &f, NNC_TEXT, &t, &fits, &largest, sink);
         nnc_fail_alloc_after(0);
         CHECK(st == NNC_OK || st == NNC_E_NOMEM);
         CHECK(!st || nnc_sink_errors(sink));
