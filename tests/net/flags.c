@@ -25,9 +25,9 @@ static const char *const choice[NF__COUNT][32] = {
         "--verbose", "--embed-weights", "--duration=1", "--warmup=0", "--io=include", "--io=both",
         "--percentile=50", "--no-steps", "--no-reference", "--tolerance=0.5"},
     /* actions: a command, or a stage of compile; "numbers" is the library alone */
-    [NF_action] = {"numbers", "run", "compare", "explain", "memory", "profile", "partition", "show",
-        "check", "opt", "artifact", "dump", "graph", "kernels", "plan", "dot", "onnx", "verify",
-        "remarks", "llvm", "asm", "cuda", "ptx", "cubin"},
+    [NF_action] = {"numbers", "run", "compare", "explain", "memory", "show", "check", "opt",
+        "artifact", "dump", "graph", "kernels", "plan", "dot", "onnx", "verify", "remarks", "llvm",
+        "asm", "cuda", "ptx", "cubin", "profile", "partition"},
 };
 
 /* The groups (check.c) that the choices of NF_other belong to. */
