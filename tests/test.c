@@ -217,6 +217,17 @@ static int64_t cpu_ms(void)
     return us / 1000;
 }
 
+/* The command that runs a failed test again. */
+static void print_command(const char *name)
+{
+    static const char *const variables[] = {"NNC_TEST_DRAWS", "NNC_CPU"};
+    printf("     again: ");
+    for (size_t i = 0; i < NNC_COUNT(variables); i++)
+        if (getenv(variables[i]))
+            printf("%s=%s ", variables[i], getenv(variables[i]));
+    printf("%s %s --seed %llu\n", program_invocation_name, name, (unsigned long long)current_seed);
+}
+
 /* Runs t once in each round; the first that fails is the last. */
 static void run(const test_case *t, uint64_t seed, uint64_t rounds)
 {
@@ -231,12 +242,12 @@ static void run(const test_case *t, uint64_t seed, uint64_t rounds)
     }
     running = NULL;
     printf("%s %s", test_failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name);
-    if (test_failures && current_seed != seed)
-        printf(" --seed %llu", (unsigned long long)current_seed);
     int64_t ms = (nnc_now_ns() - t0) / 1000000, cpu = cpu_ms() - cpu0;
     if (ms > 200)
         printf(" (%lld ms, CPU %lld ms)", (long long)ms, (long long)cpu);
     putchar('\n');
+    if (test_failures)
+        print_command(t->name);
     fflush(stdout);
 }
 

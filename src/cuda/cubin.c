@@ -219,6 +219,8 @@ static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
         nnc_cubin_class c = cubin_class(e->sm, (int)(low & (CUBIN_OPS - 1)));
         k->path++;
         k->path_n[c]++;
+        const bool local = c == CC_load_local || c == CC_store_local;
+        k->path_arrays += local && (low >> 24 & 0xff) != STACK_REGISTER;
         if (c == CC_load_global)
             k->path_load_bits[cubin_width(high)]++;
         if (c == CC_store_global)

@@ -237,6 +237,7 @@ typedef struct nnc_cubin_kernel {
                        * loop counts once, or not at all where it can be skipped. */
     int path_n[CC__COUNT]; /* instructions of that path by class */
     int path_stored;  /* bytes that path stores to global memory */
+    int path_arrays;  /* its loads and stores of local memory at computed addresses: arrays, not saved registers */
     int path_load_bits[CUBIN_WIDTHS]; /* its global loads of 8, 16, 32, 64 and 128 bits */
     int path_store_bits[CUBIN_WIDTHS];
     int n[CC__COUNT]; /* all, by class */

@@ -26,7 +26,7 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *out);
 int nvrtc_report_log(const char *unit, const char *source, const char *log, nnc_sink *sink);
 
 /* Machine code: 16 bytes per instruction, as two words. */
-enum { INSTRUCTION = 16, OP_EXIT = 0x14d, OP_RET = 0x150, OP_CALL = 0x144, OP_BRA = 0x147, PREDICATE_TRUE = 7 };
+enum { INSTRUCTION = 16, OP_EXIT = 0x14d, OP_RET = 0x150, OP_CALL = 0x144, OP_BRA = 0x147, PREDICATE_TRUE = 7, STACK_REGISTER = 1 };
 
 /* cubin.c: the class of an opcode (its low nine bits). */
 nnc_cubin_class cubin_class(int sm, int bits);

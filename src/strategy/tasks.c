@@ -74,6 +74,8 @@ typedef struct run {
     bool linked; /* transfers share the links of the described hardware */
     bool slows; /* computing is slower beside some of the tasks */
     int32_t *device; /* of the transfer that is added */
+    int *first,
+        *own; /* tasks by part, in their order: those of part p are own[first[p]] to own[first[p + 1] - 1] */
 } run;
 
 static int device_of(const run *u, const row_tasks *t, int part)
@@ -172,14 +174,34 @@ static int64_t all_ps(const run *u, const row_tasks *t)
 
 /* ---- the timeline ---------------------------------------------------------------------------------------------- */
 
-/* Task i, repetition k of it, on device d; false: the device does not have it. */
-static bool is_done(const row_tasks *t, int i, int k, int d)
+static nnc_status find_own(const row_tasks *t, run *u)
 {
-    const row_task *x = &t->task[i];
-    const row_copy *c = &t->copy[d];
-    const int micro = x->micro + k * t->each;
-    return (x->all ? c->part >= 0 : x->part == c->part) &&
-           (x->kind == WORK_communication || x->micro < 0 || micro < c->micro);
+    int all = 0;
+    for (int i = 0; i < t->n; i++)
+        all += t->task[i].all;
+    u->first = ARENA_NEW(t->r->a, int, t->parts + 2);
+    u->own = ARENA_NEW(t->r->a, int, t->n + all * t->parts + 1);
+    NNC_NEED(u->first && u->own, t->r->sink);
+    for (int pass = 0; pass < 2; pass++) { /* counted, then listed */
+        for (int i = 0; i < t->n; i++) {
+            const row_task *x = &t->task[i];
+            for (int p = x->all ? 0 : x->part; p < (x->all ? t->parts : x->part + 1); p++)
+                if (pass)
+                    u->own[u->first[p + 1]++] = i;
+                else
+                    u->first[p + 2]++;
+        }
+        for (int p = 0; p < t->parts && !pass; p++)
+            u->first[p + 2] += u->first[p + 1];
+    }
+    return NNC_OK;
+}
+
+/* Does device d have repetition k of a task of its part? */
+static bool is_done(const row_tasks *t, const row_task *x, int k, int d)
+{
+    return x->kind == WORK_communication || x->micro < 0 ||
+           x->micro + k * t->each < t->copy[d].micro;
 }
 
 /* When spans begin to be too many: the start of the first one that is left out; INT64_MAX: none. */
@@ -208,11 +230,15 @@ static nnc_status known_until(const row_tasks *t, const run *u, int64_t *until)
 static void draw(nnc_timeline *to, const row_tasks *t, const run *u, int d, int from, int end,
     int k, int64_t until, int32_t *span)
 {
-    for (int i = from; i < end; i++) {
+    const int part = t->copy[d].part;
+    const int64_t past = nnc_mul_sat(k, one_ps(t, u));
+    for (int j = part < 0 ? 0 : u->first[part]; part >= 0 && j < u->first[part + 1]; j++) {
+        const int i = u->own[j];
         const row_task *x = &t->task[i];
         const nnc_sim_span s = nnc_sim_span_of(u->s, u->id[i]);
-        const int64_t past = nnc_mul_sat(k, one_ps(t, u)), start = nnc_add_sat(past, s.start_ps);
-        if (!is_done(t, i, k, d) || start > until || (s.end_ps <= s.start_ps && !x->bytes))
+        const int64_t start = nnc_add_sat(past, s.start_ps);
+        if (i < from || i >= end || !is_done(t, x, k, d) || start > until ||
+            (s.end_ps <= s.start_ps && !x->bytes))
             continue;
         span[i] = nnc_timeline_add(
             to, (nnc_slice){.start_ps = start,
@@ -236,7 +262,7 @@ static void draw_arrows(nnc_timeline *to, const row_tasks *t, const int32_t *spa
     }
 }
 
-static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, const run *u)
+static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, run *u)
 {
     rows *r = t->r;
     const int once = t->once < 0 ? t->n : t->once;
@@ -244,6 +270,7 @@ static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, cons
     nnc_timeline *to = row->predicted = nnc_timeline_create("predicted", r->n);
     NNC_FREED int32_t *span = nnc_malloc(((size_t)t->n + 1) * sizeof *span);
     NNC_NEED(to && span, r->sink);
+    NNC_TRY(find_own(t, u));
     NNC_TRY(known_until(t, u, &until));
     for (int d = 0; d < r->n; d++) {
         (void)nnc_timeline_lane(to, d, "computing", false); /* a failure is noted */

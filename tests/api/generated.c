@@ -4,7 +4,7 @@
  * their accounts, and request the memory that was planned. Wild graphs have no such bound: there, what -O1 promises
  * (not one rounding changes) is checked bit by bit.
  *
- * NNC_CASE=N runs one case and prints it; NNC_REDUCE=1 as well makes a failing one small; NNC_CASES=N sets how many. */
+ * NNC_CASE=N runs one case and prints it; NNC_CASES=N sets how many. The first that fails is made small. */
 #include "cases.h"
 
 #include <math.h>
@@ -70,6 +70,7 @@ typedef struct worker {
 } worker;
 
 static pthread_mutex_t printing = PTHREAD_MUTEX_INITIALIZER;
+static bool any_failed;
 static __thread char doing[160]; /* for the handler of crashes */
 
 static void crashed(int sig)
@@ -289,9 +290,11 @@ static void report(worker *w, test_graph *c, uint64_t index, const config *f, co
     test_fail(__FILE__, __LINE__, "NNC_CASE=%llu --seed %llu (%s%s): %s", (unsigned long long)index,
         (unsigned long long)test_seed, f->name, c->odd ? ", odd inputs" : "",
         nnc_text_str((nnc_text *)why));
-    if (getenv("NNC_REDUCE"))
+    const bool first = !any_failed;
+    any_failed = true;
+    if (first)
         c->g = gen_shrink(c->g, fails, &(reduced){w, c, f}, w->sink);
-    if (getenv("NNC_CASE") || getenv("NNC_REDUCE") || c->nodes <= 12)
+    if (getenv("NNC_CASE") || first || c->nodes <= 12)
         print_graph(c->g);
     pthread_mutex_unlock(&printing);
 }

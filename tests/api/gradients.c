@@ -4,8 +4,6 @@
 #include "gen/gen.h"
 #include "help.h"
 
-#include <stdlib.h>
-
 static const struct {
     const char *name;
     nnc_env_options env;
@@ -79,27 +77,31 @@ static void check_way(const nnc_graph *g, const api_data *d, size_t way, const c
     nnc_env_destroy(e);
 }
 
-static int check_seed(uint64_t seed, nnc_dtype dtype, double bound, const char *cache)
+typedef struct backward {
+    uint64_t seed;
+    double bound;
+    const char *cache;
+} backward;
+
+static void check_backward(const nnc_graph *g, const void *ctx)
 {
+    const backward *b = ctx;
     api_data d = {0};
-    nnc_graph *g = backward_of(seed, dtype);
-    if (!g)
-        return 0;
-    int before = test_failures;
-    CHECK(api_inputs(&d, g, seed, false));
+    CHECK(api_inputs(&d, g, b->seed, false));
     CHECK_OK(api_truth(&d, g, test_sink));
     if (d.want) {
-        check_way(g, &d, 0, cache, bound, seed);
-        check_way(g, &d, 1 + seed % (NNC_COUNT(ways) - 1), cache, bound, seed);
-    }
-    if (test_failures > before && getenv("NNC_SHOW")) {
-        NNC_LOCAL(nnc_text) t = {0};
-        nnc_graph_print(&t, g);
-        fputs(nnc_text_str(&t), stderr);
+        check_way(g, &d, 0, b->cache, b->bound, b->seed);
+        check_way(g, &d, 1 + b->seed % (NNC_COUNT(ways) - 1), b->cache, b->bound, b->seed);
     }
     api_data_free(&d);
-    nnc_graph_destroy(g);
-    return 1;
+}
+
+static int check_seed(uint64_t seed, nnc_dtype dtype, double bound, const char *cache)
+{
+    nnc_graph *g = backward_of(seed, dtype);
+    if (g)
+        gen_check(g, check_backward, &(backward){seed, bound, cache});
+    return g != NULL;
 }
 
 TEST(drawn_gradients)

@@ -200,55 +200,76 @@ TEST(split_models_bits)
     check_models(true);
 }
 
-/* Generated graphs, split at random, on devices. */
-TEST(split_generated_runs)
+enum { MOST_NODES = 512 };
+
+typedef struct split_graph {
+    nnc_env *e;
+    uint64_t seed;
+    int *ran; /* outputs that were compared */
+} split_graph;
+
+/* Ways to split over n devices that g's ops can take, at random. */
+static void draw_split(const nnc_graph *g, int n, uint64_t seed, uint8_t by[MOST_NODES])
 {
     static const nnc_split_by any[] = {
         NNC_SPLIT_follow, NNC_SPLIT_batch, NNC_SPLIT_space, NNC_SPLIT_features, NNC_SPLIT_columns};
-    nnc_env *e = NULL;
+    const nnc_split_options with = {.n_device = n, .by = by};
     nnc_sink *quiet = nnc_sink_create();
+    for (uint32_t i = 0; i < g->n_node && i < MOST_NODES; i++) {
+        nnc_graph *many = NULL;
+        by[i] = (uint8_t)any[nnc_rng_u32(nnc_rng_key("by", seed), i) % NNC_COUNT(any)];
+        nnc_sink_clear(quiet);
+        if (nnc_split(g, &with, &many, NULL, NULL, quiet))
+            by[i] = NNC_SPLIT_follow;
+        nnc_graph_destroy(many);
+    }
+    nnc_sink_destroy(quiet);
+}
+
+static void check_split(const nnc_graph *g, const void *ctx)
+{
+    const split_graph *s = ctx;
+    const int n = 2 + (int)(s->seed % 3);
+    uint8_t by[MOST_NODES] = {0};
+    const nnc_split_options with = {.n_device = n, .by = by};
+    const nnc_compile_options c = {
+        .level = (int)(s->seed % 3), .streams = 1 + (int)(s->seed % 2), .devices = n};
+    NNC_LOCAL(nnc_text) why = {0};
+    nnc_graph *many = NULL;
+    api_data d;
+    api_run r = {0};
+    draw_split(g, n, s->seed, by);
+    CHECK_OK(nnc_split(g, &with, &many, NULL, NULL, test_sink));
+    CHECK(api_inputs(&d, g, s->seed, false));
+    CHECK_OK(api_truth(&d, g, test_sink));
+    if (!many || !api_compile_and_run(s->e, many, &c, &d, &r, &why, test_sink))
+        test_fail(
+            __FILE__, __LINE__, "seed %llu: %s", (unsigned long long)s->seed, nnc_text_str(&why));
+    for (int i = 0; i < r.n_out; i++) {
+        const api_diff x = api_compare(&d.want[i].type, r.out[i], &d.want[i]);
+        if (x.wrong || (!(x.nmse < 1e-9) &&
+                           !api_is_conditioned(g, &d, (nnc_rounding){0}, (uint32_t)i, r.out[i])))
+            test_fail(__FILE__, __LINE__, "seed %llu, output %d: nmse %g, %lld wrong",
+                (unsigned long long)s->seed, i, x.nmse, (long long)x.wrong);
+        ++*s->ran;
+    }
+    api_run_free(&r);
+    api_data_free(&d);
+    nnc_graph_destroy(many);
+}
+
+/* Generated graphs, split at random, on devices. */
+TEST(split_generated_runs)
+{
+    nnc_env *e = NULL;
     const int graphs = test_draws(api_sanitized ? 20 : 60);
     int ran = 0;
     CHECK_OK(nnc_env_create(&(nnc_env_options){.threads = 1}, &e, test_sink));
     for (uint64_t seed = 1; e && seed <= (uint64_t)graphs; seed++) {
         const gen_options o = {.seed = 1000 * test_seed + seed, .nodes = 12, .max_elements = 2048};
-        const int n = 2 + (int)(seed % 3);
-        nnc_graph *g = gen_graph(&o, test_sink), *many = NULL;
-        uint8_t by[512] = {0};
-        const nnc_split_options with = {.n_device = n, .by = by};
-        for (uint32_t i = 0; g && i < g->n_node && i < 512; i++) {
-            by[i] = (uint8_t)any[nnc_rng_u32(nnc_rng_key("by", seed), i) % NNC_COUNT(any)];
-            nnc_sink_clear(quiet);
-            if (nnc_split(g, &with, &many, NULL, NULL, quiet))
-                by[i] = NNC_SPLIT_follow;
-            nnc_graph_destroy(many);
-        }
-        api_data d;
-        api_run r = {0};
-        NNC_LOCAL(nnc_text) why = {0};
-        const nnc_compile_options c = {
-            .level = (int)(seed % 3), .streams = 1 + (int)(seed % 2), .devices = n};
-        CHECK_OK(nnc_split(g, &with, &many, NULL, NULL, test_sink));
-        CHECK(api_inputs(&d, g, seed, false));
-        CHECK_OK(api_truth(&d, g, test_sink));
-        if (!many || !api_compile_and_run(e, many, &c, &d, &r, &why, test_sink))
-            test_fail(
-                __FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, nnc_text_str(&why));
-        for (int i = 0; i < r.n_out; i++) {
-            const api_diff x = api_compare(&d.want[i].type, r.out[i], &d.want[i]);
-            if (x.wrong || (!(x.nmse < 1e-9) && !api_is_conditioned(g, &d, (nnc_rounding){0},
-                                                    (uint32_t)i, r.out[i])))
-                test_fail(__FILE__, __LINE__, "seed %llu, output %d: nmse %g, %lld wrong",
-                    (unsigned long long)seed, i, x.nmse, (long long)x.wrong);
-            ran++;
-        }
-        api_run_free(&r);
-        api_data_free(&d);
-        nnc_graph_destroy(many);
-        nnc_graph_destroy(g);
+        gen_check(gen_graph(&o, test_sink), check_split, &(split_graph){e, seed, &ran});
     }
     CHECK_USUAL(ran > graphs / 2);
-    nnc_sink_destroy(quiet);
     nnc_env_destroy(e);
 }
 

@@ -13,6 +13,26 @@ static const double limit[NNC_PRECISION__COUNT] = {[NNC_PRECISION_f32] = 1e-10,
     [NNC_PRECISION_f16] = 1e-4,
     [NNC_PRECISION_bf16] = 64e-4};
 
+typedef struct graph_case {
+    nnc_env *e;
+    uint64_t seed;
+    nnc_precision precision;
+} graph_case;
+
+static void check_graph(const nnc_graph *g, const void *ctx)
+{
+    const graph_case *c = ctx;
+    nnc_compare_options o = {.compile = nnc_compile_defaults,
+        .warmup = 1,
+        .iterations = 1,
+        .tolerance = limit[c->precision]};
+    o.compile.precision = c->precision;
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!compared(c->e, g, &o, &t))
+        test_fail(__FILE__, __LINE__, "seed %llu, %s\n%s", (unsigned long long)c->seed,
+            nnc_precision_name(c->precision), nnc_text_str(&t));
+}
+
 /* devices: nodes are placed on so many at random. */
 static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t devices)
 {
@@ -23,18 +43,7 @@ static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t
     nnc_graph *g = gen_graph(&go, test_sink);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         g->node[i].device = (int16_t)(nnc_rng_u32(nnc_rng_key("place", seed), i) % devices);
-    nnc_compare_options o = {.compile = nnc_compile_defaults,
-        .warmup = 1,
-        .iterations = 1,
-        .tolerance = limit[precision]};
-    o.compile.precision = precision;
-    nnc_text t = {0};
-    const bool agrees = g && compared(e, g, &o, &t);
-    if (!agrees)
-        test_fail(__FILE__, __LINE__, "seed %llu, %s\n%s", (unsigned long long)seed,
-            nnc_precision_name(precision), nnc_text_str(&t));
-    nnc_text_deinit(&t);
-    nnc_graph_destroy(g);
+    gen_check(g, check_graph, &(graph_case){e, seed, precision});
 }
 
 TEST(generated_in_every_precision)
@@ -102,25 +111,17 @@ TEST(generated_of_every_type)
     for (int k = 0; k < n; k++) {
         char why[512];
         nnc_env *e = NULL;
-        nnc_text t = {0};
-        bool agrees = false;
         gen_options go = {.seed = test_seed + 41008 + (uint64_t)k,
             .nodes = 10,
             .dtypes = types[k % (int)NNC_COUNT(types)],
             .classes = 1u << CL_contract | 1u << CL_ewise};
-        nnc_compare_options o = {
-            .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .tolerance = 1e-10};
-        nnc_graph *g = gen_graph(&go, test_sink);
         fake_begin((uint64_t)k);
         CHECK_OK(
             nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
-        if (e && g)
-            agrees = compared(e, g, &o, &t);
+        if (e)
+            gen_check(gen_graph(&go, test_sink), check_graph,
+                &(graph_case){e, go.seed, NNC_PRECISION_f32});
         sums += test_has_diag("no library computes this");
-        if (!agrees)
-            test_fail(__FILE__, __LINE__, "case %d\n%s", k, nnc_text_str(&t));
-        nnc_text_deinit(&t);
-        nnc_graph_destroy(g);
         nnc_env_destroy(e);
         if (fake_end(why))
             test_fail(__FILE__, __LINE__, "case %d: %s", k, why);

@@ -68,10 +68,11 @@ nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink);
 void gen_copy(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map);
 
 typedef bool gen_fails(const nnc_graph *g, void *ctx);
-/* Makes g small: an output less at a time, then inputs in place of nodes, as long as `fails` holds. Takes g, returns what is left. */
+/* Makes g small: an output less at a time, then inputs in place of nodes, as long as `fails` holds; for half a minute at most. Takes g,
+ * returns what is left. */
 nnc_graph *gen_shrink(nnc_graph *g, gen_fails *fails, void *ctx, nnc_sink *sink);
-/* Runs a test's check on g. Where a CHECK in it fails and NNC_REDUCE is set in the environment, prints the smallest graph for which
- * one does. Takes g. */
+/* Runs a test's check on g. Where a CHECK in it fails, prints the smallest graph for which one does; of each program the first time. Takes
+ * g. */
 void gen_check(nnc_graph *g, void (*check)(const nnc_graph *g, const void *ctx), const void *ctx);
 
 #endif

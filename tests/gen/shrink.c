@@ -2,9 +2,7 @@
 #include "gen/gen.h"
 #include "test.h"
 
-#include <stdlib.h>
-
-enum { OUTPUTS = 4096 };
+enum { OUTPUTS = 4096, SECONDS = 30 };
 
 /* Which values do the outputs in keep[] need, if node `cut` needs none? */
 static bool *needed(const nnc_graph *g, uint32_t cut, const bool *keep)
@@ -77,9 +75,9 @@ typedef struct gen_case {
     const void *ctx;
 } gen_case;
 
-static bool replace(nnc_graph **g, nnc_graph *h, gen_fails *fails, void *ctx)
+static bool replace(nnc_graph **g, nnc_graph *h, gen_fails *fails, void *ctx, int64_t end)
 {
-    bool yes = h && fails(h, ctx);
+    bool yes = h && nnc_now_ns() < end && fails(h, ctx);
     nnc_graph_destroy(yes ? *g : h);
     *g = yes ? h : *g;
     return yes;
@@ -88,17 +86,19 @@ static bool replace(nnc_graph **g, nnc_graph *h, gen_fails *fails, void *ctx)
 /* Each step leaves fewer outputs or fewer nodes that are no inputs, so that this ends. */
 nnc_graph *gen_shrink(nnc_graph *g, gen_fails *fails, void *ctx, nnc_sink *sink)
 {
+    const int64_t end = nnc_now_ns() + SECONDS * INT64_C(1000000000);
     bool keep[OUTPUTS];
     memset(keep, 1, sizeof keep);
     for (uint32_t i = 0; i < OUTPUTS && i < g->n_output && g->n_output > 1;) {
         keep[i] = false;
-        i += !replace(&g, part(g, UINT32_MAX, keep, sink), fails, ctx);
+        i += !replace(&g, part(g, UINT32_MAX, keep, sink), fails, ctx, end);
         memset(keep, 1, sizeof keep);
     }
     for (bool more = true; more;) {
         more = false;
         for (uint32_t i = g->n_node; i-- > 0 && !more;)
-            more = g->node[i].op != OP_input && replace(&g, part(g, i, keep, sink), fails, ctx);
+            more =
+                g->node[i].op != OP_input && replace(&g, part(g, i, keep, sink), fails, ctx, end);
     }
     return g;
 }
@@ -118,13 +118,15 @@ static bool check_fails(const nnc_graph *g, void *p)
 
 void gen_check(nnc_graph *g, void (*check)(const nnc_graph *g, const void *ctx), const void *ctx)
 {
+    static bool reduced;
     gen_case c = {g, check, ctx};
     nnc_text t = {0};
     int before = test_failures;
     CHECK(g != NULL);
     if (g)
         check(g, ctx);
-    if (g && test_failures > before && getenv("NNC_REDUCE")) {
+    if (g && test_failures > before && !reduced) {
+        reduced = true;
         g = gen_shrink(g, check_fails, &c, test_sink);
         nnc_graph_print(&t, g);
         fputs(nnc_text_str(&t), stderr);

@@ -27,7 +27,7 @@ static const char *const choice[NF__COUNT][32] = {
     /* actions: a command, or a stage of compile; "numbers" is the library alone */
     [NF_action] = {"numbers", "run", "compare", "explain", "memory", "show", "check", "opt",
         "artifact", "dump", "graph", "kernels", "plan", "dot", "onnx", "verify", "remarks", "llvm",
-        "asm", "cuda", "ptx", "cubin"},
+        "asm", "cuda", "ptx", "cubin", "profile", "partition"},
 };
 
 /* The groups (check.c) that the choices of NF_other belong to. */

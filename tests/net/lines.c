@@ -152,8 +152,9 @@ static const char *value(lines *l)
 
 static void random_line(lines *l)
 {
-    static const char *const names[] = {"compile", "run", "compare", "explain", "memory", "show",
-        "sweep", "check", "opt", "layers", "ops", "passes", "devices", "doctor", "nothing", ""};
+    static const char *const names[] = {"compile", "run", "compare", "explain", "memory", "profile",
+        "partition", "verify", "train", "sweep", "show", "check", "opt", "layers", "ops", "passes",
+        "devices", "doctor", "nothing", ""};
     static const char *const files[] = {"m.json", "m.json", "m.json", "m.nnc", "m.txt",
         "w.safetensors", "machine.json", "x.npy", "folder", "missing", "", "/dev/null", "y.npy"};
     const char *name = names[roll(l, NNC_COUNT(names) * 3) % NNC_COUNT(names)];
@@ -181,7 +182,8 @@ static void random_line(lines *l)
         word(l, "%s", files[roll(l, NNC_COUNT(files))]);
     if (!strcmp(name, "sweep") && roll(l, 4))
         word(l, "--set=n=1,2");
-    if (!strcmp(name, "run") || !strcmp(name, "compare") || !strcmp(name, "sweep"))
+    if (!strcmp(name, "run") || !strcmp(name, "compare") || !strcmp(name, "sweep") ||
+        !strcmp(name, "profile"))
         word(l, "--duration=1");
 }
 
@@ -234,7 +236,7 @@ static bool check_line(uint64_t i, const char *dir, void *ctx, nnc_text *why)
     else if (!damaged_line(&l))
         return nnc_puts(why, "no damaged file"), false;
     int code = command(&l, &out, &err);
-    bool compares = l.n > 1 && !strcmp(l.argv[1], "compare"),
+    bool compares = l.n > 1 && (!strcmp(l.argv[1], "compare") || !strcmp(l.argv[1], "verify")),
          ok = code == 0 || (code == 1 && compares) || (code >= 2 && code <= 5 && err.n > 0);
     if (!ok) {
         nnc_printf(why, "exit code %d%s:\n ", code, err.n ? "" : " without a message");

@@ -118,7 +118,7 @@ TEST(models_by_flags)
 {
     int count[1 + NF__COUNT] = {NNC_COUNT(models)};
     for (int f = 0; f < NF__COUNT; f++)
-        count[1 + f] = net_choices(f);
+        count[1 + f] = net_choices(f) - (f == NF_action ? NET_SMALL_ACTIONS : 0);
     table t;
     t.n = net_pairs(count, 1 + NF__COUNT, &t.row);
     CHECK(t.n > 100);

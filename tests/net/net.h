@@ -27,6 +27,9 @@ enum {
     NF__COUNT
 };
 
+/* The last actions, profile and partition, are of small random files: with them models of 10^8 weights would meet the interpreter. */
+enum { NET_SMALL_ACTIONS = 2 };
+
 /* A choice for each factor; 0 is the default. */
 typedef struct net_flags {
     int at[NF__COUNT];

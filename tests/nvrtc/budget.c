@@ -4,10 +4,10 @@
 #include "plan/plan.h"
 #include "test.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { CODE_TIMES = 3, CODE_FIXED = 500, UNFITTED_TIMES = 2 };
-/* The slow path of CUDA's sine, cosine and tangent of f64 keeps 2/pi's digits in local memory: bytes. nnc's own, of f32, has none. */
-enum { SLOW_SINE = 40, SLOW_CALL = 16, ROUTINE_REGISTERS = 16 };
+enum { ROUTINE_REGISTERS = 16, OP_CALL = 0x144 };
 /* A thread of a kernel of windows loads a strip's places at once: two blocks of 256 an SM have 64 KiB and more in flight, enough. */
 enum { WINDOW_REGISTERS = 128 };
 /* One that goes from row to row has the next one loaded meanwhile: six blocks of 64 an SM. */
@@ -45,16 +45,20 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    int kernels, unfound, slow_sines, arrays, wide;
+    int kernels, unfound, local, spill, wide;
     int registers, limit; /* of the kernel that is nearest to its limit */
     double used,
         each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
     char name[80], each_name[80];
 } seen[KC_attend + 1];
+static _Atomic int
+    unknown[CUBIN_OPS]; /* kernels with this opcode, which the reader does not know */
 
 void budget_reset(void)
 {
     memset(seen, 0, sizeof seen);
+    for (int op = 0; op < CUBIN_OPS; op++)
+        unknown[op] = 0;
 }
 
 void budget_print(void)
@@ -65,11 +69,14 @@ void budget_print(void)
                    "(%s)",
                 schedules[c].name, seen[c].kernels, seen[c].registers, seen[c].limit,
                 seen[c].used * 100, seen[c].name);
-            printf("; %d with 128-bit accesses, no usual path found in %d; in local memory: the "
-                   "table of a slow sine in %d, "
-                   "arrays in %d\n",
-                seen[c].wide, seen[c].unfound, seen[c].slow_sines, seen[c].arrays);
+            printf(
+                "; %d with 128-bit accesses, no usual path found in %d; %d with local memory, %d "
+                "on the usual path\n",
+                seen[c].wide, seen[c].unfound, seen[c].local, seen[c].spill);
         }
+    for (int op = 0; op < CUBIN_OPS; op++)
+        if (unknown[op])
+            printf("     opcode %03x is unknown: in %d kernels\n", op, unknown[op]);
 }
 
 /* ---- what a kernel may cost ---------------------------------------------------------------------------------------- */
@@ -276,64 +283,57 @@ static const char *check_attend(const nnc_kernel *k, const nnc_cubin_kernel *c, 
 
 /* ---- one kernel ---------------------------------------------------------------------------------------------------- */
 
-static int slow_sine(const nnc_kernel *k)
-{
-    bool any = false;
-    for (int i = 0; i < k->n_ins; i++) {
-        const nnc_kins *in = &k->ins[i];
-        any |= in->op == KO_sop && in->dtype == DT_f64 &&
-               (in->sop == SC_sin || in->sop == SC_cos || in->sop == SC_tan);
-    }
-    return any ? SLOW_SINE : 0;
-}
-
 static int64_t arrays(const nnc_kernel *k)
 {
     return k->grid.cls == KC_point ? nnc_kernel_scratch(k) : 0;
 }
 
-/* Lanes of 8 or 16 bits that are loaded, stored or computed one by one: NVRTC may join those of a value to a vector on the stack, of 8
- * bytes. */
-static int joined_bytes(const nnc_kernel *k)
+/* Are there lanes of 8 or 16 bits that are loaded, stored or computed one by one? */
+static bool has_narrow_lanes(const nnc_kernel *k)
 {
-    int n = 0;
+    bool narrow = false;
     for (int i = 0; i < k->n_ins && k->grid.cls == KC_point && k->grid.vec > 1; i++) {
         const nnc_kins *in = &k->ins[i];
         const bool access = in->op == KO_load || in->op == KO_store;
-        n += nnc_dtype_size(access ? k->buf[in->buf].dtype : (nnc_dtype)in->dtype) < 4 ? 8 : 0;
+        narrow |= nnc_dtype_size(access ? k->buf[in->buf].dtype : (nnc_dtype)in->dtype) < 4;
     }
-    return n;
+    return narrow;
 }
 
-/* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes.
- * (sinh, cosh, tanh and sigmoid divide 1 by an exponential in f64.) Each stage, and each mod of f64, has its call in a loop of its own,
- * around which other registers are saved. */
-static int called_bytes(const nnc_kernel *k)
+/* Does the machine code call a routine? Division, roots, mod and other functions do for operands that the short way does not serve. */
+static bool calls(const nnc_cubin_kernel *c)
 {
-    static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
-        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1, SC_sinh, SC_cosh, SC_tanh,
-        SC_sigmoid};
-    int mods = 0, loops = 0, last = -1;
-    for (int i = 0, stage = 0; i < k->n_ins; i++) {
-        while (stage < k->n_stage && i >= k->stage[stage].post1)
-            stage++;
-        for (size_t j = 0; j < NNC_COUNT(calls) && k->ins[i].op == KO_sop; j++)
-            if (k->ins[i].sop == calls[j] && stage > last) {
-                loops++;
-                last = stage;
-            }
-        mods += k->ins[i].op == KO_sop && k->ins[i].sop == SC_mod && k->ins[i].dtype == DT_f64;
-    }
-    return (mods > loops ? mods : loops) * SLOW_CALL;
+    return c->op[OP_CALL] > 0;
 }
 
 /* A routine of f64 has its operands in registers of its own, beside those of the loops around it. */
-static int called_registers(const nnc_kernel *k)
+static int called_registers(const nnc_kernel *k, const nnc_cubin_kernel *c)
 {
     bool real64 = false;
     for (int i = 0; i < k->n_ins; i++)
         real64 = real64 || (k->ins[i].op == KO_sop && k->ins[i].dtype == DT_f64);
-    return real64 && called_bytes(k) ? ROUTINE_REGISTERS : 0;
+    return real64 && calls(c) ? ROUTINE_REGISTERS : 0;
+}
+
+/* Local memory that the usual path reads or writes. Off that path it costs little: the digits of 2/pi in a slow sine of f64, registers
+ * saved where a rare operand needs a routine. On it are arrays where the kernel IR has tmp buffers. Any other array is one that NVRTC could
+ * not keep in registers, and the CUDA C is to blame. ptxas spills some registers so that more threads are resident, though it might use
+ * more. Local memory serves 32 lanes a clock and arithmetic 128: one access in eight instructions takes a third of the time, and means that
+ * registers ran out. */
+static const char *check_local(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
+{
+    enum { SPILLED_OF = 8 };
+    const bool found = c->path_stored > 0, own = arrays(k) > REGISTER_TMP;
+    const int *n = found ? c->path_n : c->n;
+    const int touched = n[CC_load_local] + n[CC_store_local],
+              all = found ? c->path : c->instructions, in_arrays = found ? c->path_arrays : 0;
+    if (own || (!in_arrays && touched * SPILLED_OF <= all))
+        return NULL;
+    snprintf(why, 256,
+        "%d of %d instructions on the usual path are loads and stores of local memory, %d of them "
+        "of arrays; %d bytes, %d registers",
+        touched, all, in_arrays, c->stack_bytes, c->registers);
+    return why;
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -357,7 +357,7 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
         loads |= l[i] > 0;
     l = loads ? l : c->load_bits;
     load.others |= !found || !loads; /* the rests of rows are among them */
-    load.others |= joined_bytes(k) && called_bytes(k); /* NVRTC loads a vector again in pieces */
+    load.others |= has_narrow_lanes(k) && calls(c); /* NVRTC loads a vector again in pieces */
     store.others |= !found;
     if (k->grid.finish > 0) /* it stores parts; the second launch stores results, one by one */
         store = (widths){0, true};
@@ -385,26 +385,35 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     return why[0] ? why : NULL;
 }
 
-static int first_unknown(const nnc_cubin_kernel *c)
+/* Instructions that the reader does not know are counted as any other, and printed. But it must know those that branch and those that reach
+ * memory, whose opcodes lie together: what is checked here depends on them. */
+static bool must_be_known(int bits)
 {
-    int op = 0;
-    while (op < CUBIN_OPS - 1 && (!c->op[op] || nnc_cubin_op(op)))
-        op++;
-    return op;
+    return (bits >= 0x140 && bits < 0x160) || (bits >= 0x180 && bits < 0x1b0);
+}
+
+/* The first unknown instruction that must be known; 0: there is none. Notes the others. */
+static int note_unknown(const nnc_cubin_kernel *c)
+{
+    int first = 0;
+    for (int op = 1; op < CUBIN_OPS && c->n[CC_unknown]; op++)
+        if (c->op[op] && !nnc_cubin_op(op)) {
+            first = first || !must_be_known(op) ? first : op;
+            atomic_fetch_add(&unknown[op], 1);
+        }
+    return first;
 }
 
 const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fitted, char why[256])
 {
-    const int cls = k->grid.cls, slow = slow_sine(k),
-              local = c->n[CC_load_local] + c->n[CC_store_local];
-    const int64_t tmp = arrays(k),
-                  own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k) + called_bytes(k);
+    const int cls = k->grid.cls, strange = note_unknown(c);
     nnc_walk w;
-    const int registers = cls == KC_attend       ? attend_registers(k)
-                          : nnc_walk_of(k, &w)   ? WALK_REGISTERS
-                          : tmp                  ? ARRAY_REGISTERS
-                          : nnc_window_kernel(k) ? WINDOW_REGISTERS
-                                                 : schedules[cls].registers + called_registers(k);
+    const int registers = cls == KC_attend     ? attend_registers(k)
+                          : nnc_walk_of(k, &w) ? WALK_REGISTERS
+                          : arrays(k)          ? ARRAY_REGISTERS
+                          : nnc_window_kernel(k)
+                              ? WINDOW_REGISTERS
+                              : schedules[cls].registers + called_registers(k, c);
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
     if (!live || (cls != KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
@@ -414,28 +423,25 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
     find_live(k, live);
     pthread_mutex_lock(&lock);
     seen[cls].kernels++;
-    seen[cls].slow_sines += c->stack_bytes > 0 && slow;
-    seen[cls].arrays += c->stack_bytes > slow;
+    seen[cls].local += c->stack_bytes > 0;
+    seen[cls].spill += c->path_n[CC_store_local] > 0;
     if (seen[cls].limit == 0 || c->registers * seen[cls].limit > seen[cls].registers * registers) {
         seen[cls].registers = c->registers; /* nearest to what it may have */
         seen[cls].limit = registers;
     }
     pthread_mutex_unlock(&lock);
-    const char *bad = why;
-    if (c->n[CC_unknown])
-        snprintf(why, 256, "%d unknown instructions, the first with bits %03x", c->n[CC_unknown],
-            first_unknown(c));
-    else if (c->stack_bytes > slow + own || (local && !slow && !own))
-        snprintf(why, 256,
-            "%d bytes of local memory, %d loads and stores there; a slow sine and arrays explain "
-            "%lld",
-            c->stack_bytes, local, (long long)(slow + own));
-    else if (c->registers > (fitted ? 1 : UNFITTED_TIMES) * registers)
+    const char *bad = check_local(k, c, why);
+    if (strange) {
+        snprintf(why, 256, "an unknown instruction, with bits %03x", strange);
+        bad = why;
+    } else if (!bad && c->registers > (fitted ? 1 : UNFITTED_TIMES) * registers) {
         snprintf(why, 256, "%d registers, %d allowed", c->registers, registers);
-    else
+        bad = why;
+    } else if (!bad) {
         bad = ends_in(c->name, "_finish") ? NULL
               : cls == KC_attend          ? check_attend(k, c, why)
                                           : check_work(k, c, &rows, live, fitted, why);
+    }
     cu_rows_deinit(&rows);
     nnc_free(live);
     return bad;

@@ -12,11 +12,15 @@ typedef struct change {
 
 static const change changes[] = {
     {"models/layernorm.json", {"__launch_bounds__(256)\n"}, {"__maxnreg__(20)\n"},
-        "bytes of local memory"},
+        "loads and stores of local memory"},
     {"models/relu.json", {"nnc_load<4>(x0 + i0)"}, {"{x0[i0], x0[i0 + 1], x0[i0 + 2], x0[i0 + 3]}"},
         "loads of 0x8 0x16 8x32"},
     {"models/relu.json", {"nnc_store<4>(&y0[i0], max_2)"},
         {"for (int e = 0; e < 4; e++) y0[i0 + e] = max_2[e]"}, "stores of 0x8 0x16 8x32"},
+    {"models/relu.json", {"nnc_store<4>(&y0[i0], max_2)"},
+        {"float a[32]; for (int e = 0; e < 32; e++) a[e] = max_2[e % 4] * e; "
+         "for (int e = 0; e < 4; e++) y0[i0 + e] = a[(i0 + e) % 31]"},
+        "of them of arrays; 128 bytes"},
     {"models/nested_sin.json", {"u < 2;", "x0_0[2];"}, {"u < 24;", "x0_0[24];"}, "registers"},
     {"models/nested_sin.json", {"mul_2 = sin_1 * sin_1;"}, {"mul_2 = powf(expf(sin_1), sin_1);"},
         "instructions on the usual path"},
