@@ -491,10 +491,9 @@ static int by_origin(const void *x, const void *y, void *ctx)
 {
     const nnc_graph *g = ctx;
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    const int c = strcmp(g->node[a].origin, g->node[b].origin);
-    if (c || on_one_device(&g->node[a], &g->node[b]))
-        return c ? c : (a > b) - (a < b);
-    return g->node[a].device > g->node[b].device ? 1 : -1;
+    const nnc_node *m = &g->node[a], *n = &g->node[b];
+    const int device = on_one_device(m, n) ? 0 : nnc_cmp(m->device, n->device);
+    return nnc_then(strcmp(m->origin, n->origin), nnc_then(device, nnc_cmp(a, b)));
 }
 
 static void seed_nests(groups *s)
@@ -537,11 +536,8 @@ static void seed_views(groups *s)
 static int by_bytes(const void *x, const void *y)
 {
     const edge *a = x, *b = y;
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes ? 1 : -1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
-    return (a->from > b->from) - (a->from < b->from);
+    return nnc_then(
+        nnc_cmp(b->bytes, a->bytes), nnc_then(nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from)));
 }
 
 static edge *find_edges(groups *s, uint32_t *count)
@@ -627,9 +623,7 @@ typedef struct pair {
 static int by_pair(const void *x, const void *y)
 {
     const pair *a = x, *b = y;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
+    return nnc_then(nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b));
 }
 
 /* One declined remark per pair of commands that pass data to each other. */

@@ -194,7 +194,7 @@ void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
-bool is_one_place(const pass *p, nnc_ref v); /* have all spatial dimensions of v, [N,C,s..], extent 1? */
+bool has_one_place(const pass *p, const nnc_node *c); /* convolution c: are operands and result of one place, without pads? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
 /* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
  * on one thread. 0: they cannot be one kernel. */
