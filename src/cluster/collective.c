@@ -89,7 +89,8 @@ static int64_t as_of_all_devices(const group *g)
     return bytes < 0x1p62 ? (int64_t)bytes : INT64_C(1) << 62;
 }
 
-double nic_share(const nnc_fabric *f, int nodes, int64_t bytes)
+/* Share of the NICs' rate that a ring over `nodes` nodes reaches for a tensor of `bytes`. Beyond the table its edge holds. */
+static double nic_share(const nnc_fabric *f, int nodes, int64_t bytes)
 {
     double size[64] = {0}, count[64] = {0}, down, across;
     if (!f->n_size || nodes < 2)
