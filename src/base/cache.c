@@ -123,10 +123,14 @@ static bool sum_of(chunks c, int threads, nnc_hash128 *out)
     return true;
 }
 
-/* Opens an entry and reads its head; -1: there is none. A pipe in its place is not waited for. */
-static int open_entry(const char *path, entry_head *h)
+/* Opens an entry and reads its head; *path: its file. -1: there is none. A pipe in its place is not waited for. */
+static int open_entry(
+    const nnc_cache *c, const char *kind, nnc_hash128 key, char path[PATH_MAX], entry_head *h)
 {
     struct stat st;
+    if (!c)
+        return -1;
+    entry_path(c, kind, key, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -1;
@@ -155,10 +159,7 @@ bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, 
 {
     char path[PATH_MAX];
     entry_head h;
-    if (!c)
-        return false;
-    entry_path(c, kind, key, path);
-    const int fd = open_entry(path, &h);
+    const int fd = open_entry(c, kind, key, path, &h);
     NNC_FREED char *buf = fd >= 0 ? nnc_malloc(h.n + 1) : NULL;
     const bool ok = buf && read_entry(fd, path, &h, buf, 1);
     if (fd >= 0)
@@ -176,10 +177,7 @@ bool nnc_cache_read(
 {
     char path[PATH_MAX];
     entry_head h;
-    if (!c)
-        return false;
-    entry_path(c, kind, key, path);
-    const int fd = open_entry(path, &h);
+    const int fd = open_entry(c, kind, key, path, &h);
     const bool ok = fd >= 0 && h.n == n && read_entry(fd, path, &h, to, threads);
     if (ok && c->writable)
         (void)!futimens(fd, NULL); /* used last now: see nnc_cache_put_large */

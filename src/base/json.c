@@ -127,9 +127,8 @@ static nnc_status literal(walk *w, nnc_item *v)
 static int by_key(const void *x, const void *y)
 {
     const nnc_item *a = *(const nnc_item *const *)x, *b = *(const nnc_item *const *)y;
-    int c = strcmp(a->key, b->key);
-    c = c ? c : a->key_line - b->key_line;
-    return c ? c : a->key_col - b->key_col;
+    return nnc_then(
+        strcmp(a->key, b->key), nnc_then(a->key_line - b->key_line, a->key_col - b->key_col));
 }
 
 /* Sorts the keys of one object, so that millions of keys cost n log n. */

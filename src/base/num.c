@@ -117,10 +117,14 @@ static void philox(uint64_t key, uint64_t counter, uint32_t out[4])
     memcpy(out, c, sizeof c);
 }
 
+int nnc_by_index(const void *x, const void *y)
+{
+    return nnc_cmp(*(const uint32_t *)x, *(const uint32_t *)y);
+}
+
 static int ascending(const void *a, const void *b)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return nnc_cmp(*(const int64_t *)a, *(const int64_t *)b);
 }
 
 void nnc_sort64(int64_t *v, size_t n)

@@ -18,6 +18,10 @@ static inline int64_t nnc_ceildiv(int64_t a, int64_t b) { return -nnc_floordiv(-
 static inline int64_t nnc_gcd(int64_t a, int64_t b) { return b ? nnc_gcd(b, a % b) : a; }
 static inline int64_t nnc_align_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 void nnc_sort64(int64_t *v, size_t n); /* ascending */
+/* -1, 0 or 1: the order of two numbers; and by the first of two orders that tells them apart. */
+static inline int nnc_cmp(int64_t a, int64_t b) { return (a > b) - (a < b); }
+static inline int nnc_then(int first, int second) { return first ? first : second; }
+int nnc_by_index(const void *x, const void *y); /* for qsort and bsearch: uint32_t, or int32_t that are not negative */
 
 /* IEEE binary16 and bfloat16, round to nearest even, NaN kept quiet. */
 float nnc_f16_to_f32(uint16_t h);

@@ -15,7 +15,7 @@ enum { LEAST_SIZES = 3 };
 static int by_bytes(const void *a, const void *b)
 {
     const nnc_point *x = a, *y = b;
-    return (x->work > y->work) - (x->work < y->work);
+    return nnc_cmp(x->work, y->work);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */

@@ -152,7 +152,6 @@ int64_t cal_gpu_taken(const calibration *c);
 /* print.c: prints the hardware file. gpu_print.c: that of GPUs. */
 void cal_print(const calibration *c, nnc_text *out);
 void cal_gpu_print(const calibration *c, nnc_text *out);
-void cal_put_points(nnc_text *t, const nnc_point *p, int n);
 void cal_put_groups(nnc_text *t, const calibration *c); /* the rest of "collectives" */
 void cal_put_ops(const calibration *c, nnc_text *t);
 

@@ -3,7 +3,7 @@
 #include "session/session.h"
 #include <math.h>
 
-void cal_put_points(nnc_text *t, const nnc_point *p, int n)
+static void put_points(nnc_text *t, const nnc_point *p, int n)
 {
     nnc_puts(t, "\"points\": [");
     for (int i = 0; i < n; i++)
@@ -17,7 +17,7 @@ void cal_put_groups(nnc_text *t, const calibration *c)
         const cal_group *g = &c->group[i];
         nnc_printf(t, "%s\n            {\"collective\": \"%s\", \"devices\": %d, ",
             i ? "," : ",\n        \"measured\": [", nnc_group_op_names[g->kind], g->devices);
-        cal_put_points(t, g->point, g->n_point);
+        put_points(t, g->point, g->n_point);
         nnc_puts(t, "}");
     }
     nnc_puts(t, c->n_group ? "\n        ]\n    }\n" : "\n    }\n");
@@ -45,7 +45,7 @@ void cal_put_ops(const calibration *c, nnc_text *t)
         if (x->efficiency > 0)
             put_share(t, "efficiency", x->efficiency);
         put_share(t, "spread", x->spread);
-        cal_put_points(t, x->point, x->n_point);
+        put_points(t, x->point, x->n_point);
         nnc_puts(t, "}");
     }
     nnc_puts(t, "\n            ]\n");

@@ -67,7 +67,8 @@ static void place_devices(nnc_cluster *c)
     }
 }
 
-nnc_status cluster_make_links(nnc_cluster *c, nnc_sink *sink)
+/* Fills the fabric's link numbers and the cluster's links. */
+static nnc_status make_links(nnc_cluster *c, nnc_sink *sink)
 {
     nnc_fabric *f = c->fabric;
     linker l = {.c = c};
@@ -121,7 +122,7 @@ static nnc_cluster *make(nnc_json *json, nnc_status st, const char *file, nnc_si
         c->file = nnc_arena_strdup(&c->arena, file);
         st = c->file ? cluster_read(c, json, sink) : nnc_nomem(sink);
         if (!st)
-            st = cluster_make_links(c, sink);
+            st = make_links(c, sink);
     } else if (!st) {
         nnc_report_nomem(sink);
     }

@@ -89,7 +89,8 @@ static int64_t as_of_all_devices(const group *g)
     return bytes < 0x1p62 ? (int64_t)bytes : INT64_C(1) << 62;
 }
 
-double nic_share(const nnc_fabric *f, int nodes, int64_t bytes)
+/* Share of the NICs' rate that a ring over `nodes` nodes reaches for a tensor of `bytes`. Beyond the table its edge holds. */
+static double nic_share(const nnc_fabric *f, int nodes, int64_t bytes)
 {
     double size[64] = {0}, count[64] = {0}, down, across;
     if (!f->n_size || nodes < 2)
@@ -381,12 +382,6 @@ static void choose_way(const group *g, nnc_transfer *out, usage *u, usage *net)
     }
 }
 
-static int by_number(const void *x, const void *y)
-{
-    const int a = *(const int *)x, b = *(const int *)y;
-    return a < b ? -1 : a > b;
-}
-
 static nnc_status make_group(group *g, const int32_t *device, nnc_arena *a, nnc_sink *sink)
 {
     const nnc_cluster *c = g->c;
@@ -399,7 +394,7 @@ static nnc_status make_group(group *g, const int32_t *device, nnc_arena *a, nnc_
             return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = c->file},
                 "there is no device %d: the devices are 0 to %d", (int)device[i], c->n_device - 1);
     }
-    qsort(g->device, (size_t)g->n, sizeof *g->device, by_number);
+    qsort(g->device, (size_t)g->n, sizeof *g->device, nnc_by_index);
     g->even = true;
     for (int i = 0; i < g->n; i++) {
         if (i && g->device[i] == g->device[i - 1])

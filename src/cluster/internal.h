@@ -61,8 +61,6 @@ typedef struct nnc_fabric {
 
 /* read.c */
 nnc_status cluster_read(nnc_cluster *c, const nnc_json *json, nnc_sink *sink);
-/* cluster.c: fills the fabric's link numbers and the cluster's links. */
-nnc_status cluster_make_links(nnc_cluster *c, nnc_sink *sink);
 
 /* An NVLink ring: devices in order. via[i] is the device that the hop from at[i] passes through; -1: none. */
 typedef struct ring { int n; int8_t at[CL_MAX_MESH], via[CL_MAX_MESH]; } ring;
@@ -95,8 +93,6 @@ double usage_rate(const usage *u);
 typedef struct hop { int64_t latency_ps; double bytes_s; double share; const char *how; } hop;
 /* Finds a copy from src to dst, and adds its links with `weight`. */
 void p2p_path(const nnc_cluster *c, int src, int dst, double weight, usage *u, hop *out);
-/* Share of the NICs' rate that a ring over `nodes` nodes reaches for a tensor of `bytes`. Beyond the table its edge holds. */
-double nic_share(const nnc_fabric *f, int nodes, int64_t bytes);
 /* Stores what u holds in t. */
 bool usage_store(const usage *u, nnc_transfer *t, nnc_arena *a);
 

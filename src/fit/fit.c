@@ -345,8 +345,7 @@ static nnc_status bisect(search *s, int64_t other, const probe **best)
 static int by_value(const void *x, const void *y)
 {
     const probe *a = x, *b = y;
-    return a->other != b->other ? (a->other > b->other) - (a->other < b->other)
-                                : (a->value > b->value) - (a->value < b->value);
+    return nnc_then(nnc_cmp(a->other, b->other), nnc_cmp(a->value, b->value));
 }
 
 static int64_t most(const probe *p)

@@ -46,8 +46,7 @@ static int by_size(const void *a, const void *b, void *ctx)
 {
     const nnc_plan *p = ctx;
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    const int64_t left = p->tensor[x].bytes, right = p->tensor[y].bytes;
-    return left != right ? (left < right ? 1 : -1) : (x > y) - (x < y);
+    return nnc_then(nnc_cmp(p->tensor[y].bytes, p->tensor[x].bytes), nnc_cmp(x, y));
 }
 
 static bool find_peak(timeline *m)

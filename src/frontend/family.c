@@ -18,7 +18,7 @@ static bool ends(const char *name, const char *tensor)
 
 /* A family, and the name that tells it. */
 typedef struct sign {
-    const struct family *of; /* NULL: none */
+    const struct family *family; /* NULL: none */
     const char *name;
 } sign;
 
@@ -47,7 +47,7 @@ void fe_hint_family(fe *f)
     nnc_text *t = &f->mismatch.lines;
     const sign in = find(in_file, f, nnc_tensors_count(f->st)),
                out = find(in_model, f, (int)f->n_weight);
-    const struct family *is = in.of, *want = out.of;
+    const struct family *is = in.family, *want = out.family;
     if (!is || (size_t)(f->mismatch.missing + f->mismatch.wrong) * 4 < f->n_weight)
         return;
     const bool same = want && !strcmp(is->family, want->family);

@@ -304,8 +304,6 @@ bool fe_arg_default(fe *f, const nnc_item *a, const char *path, fe_val *out);
 bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v, const nnc_item *given, const char *path);
 
 /* Names (names.c). `layer`: start of the search for later layers of the name, or NULL; `prev`: the value of "prev", or NULL. */
-bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path, const char *name,
-    const nnc_ref *prev, nnc_ref *out);
 bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_ctx *c, const char *path, const char *what,
     const nnc_ref *prev, int *n, nnc_ref **out);
 bool fe_define(fe *f, const nnc_item *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);

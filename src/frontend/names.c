@@ -103,8 +103,8 @@ static bool unknown(fe *f, const nnc_item *at, const nnc_item *layer, const fe_c
     return false;
 }
 
-bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path,
-    const char *name, const nnc_ref *prev, nnc_ref *out)
+static bool resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c,
+    const char *path, const char *name, const nnc_ref *prev, nnc_ref *out)
 {
     const char *colon = strchr(name, ':');
     char *end = NULL;
@@ -152,7 +152,7 @@ bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_c
     for (const nnc_item *e = nnc_is_list(v) ? v->child : v; e;
          e = nnc_is_list(v) ? e->next : NULL) {
         if (!fe_read_word(f, e, path, c->env, what, &name) ||
-            !fe_resolve(f, e, layer, c, path, name, prev, &(*out)[*n]))
+            !resolve(f, e, layer, c, path, name, prev, &(*out)[*n]))
             return false;
         ++*n;
     }

@@ -48,12 +48,6 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
     return calls == 1; /* of several: a kernel (chain.c) */
 }
 
-static int by_index(const void *x, const void *y)
-{
-    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return (a > b) - (a < b);
-}
-
 /* Counts the distinct values that the nodes read from outside; constants with one number are part of the kernel. -1: out of memory. */
 static int64_t outside_values(
     const nnc_graph *g, const uint32_t *nodes, int n, int64_t operands, nnc_arena *a)
@@ -67,10 +61,10 @@ static int64_t outside_values(
             nnc_ref r = g->node[nodes[i]].in[j];
             uint32_t d = g->value[r].node;
             bool number = g->node[d].op == OP_constant && nnc_type_numel(nnc_typeof(g, r)) == 1;
-            if (!number && !bsearch(&d, nodes, (size_t)n, sizeof d, by_index))
+            if (!number && !bsearch(&d, nodes, (size_t)n, sizeof d, nnc_by_index))
                 v[k++] = r;
         }
-    qsort(v, k, sizeof *v, by_index);
+    qsort(v, k, sizeof *v, nnc_by_index);
     for (size_t i = 0; i < k; i++)
         once += i == 0 || v[i] != v[i - 1];
     return (int64_t)once;

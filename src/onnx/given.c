@@ -16,7 +16,7 @@ bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size)
 static int by_place(const void *a, const void *b)
 {
     const ox_place *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
+    return nnc_cmp(x->at, y->at);
 }
 
 /* Keeps the model's bytes between the weights that were left where they are, which are sorted here. */

@@ -167,7 +167,6 @@ typedef struct ox_reader { /* parsing: where messages and failures go */
 bool ox_read_model(ox_reader *r, ox_span s, ox_model *out);
 bool ox_read_graph(ox_reader *r, ox_span s, ox_graph *out);
 bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out);
-bool ox_damaged(ox_reader *r, const char *fmt, ...) NNC_PRINTF(2, 3); /* reports; false */
 
 /* Fills dst, row-major of dtype d, with the tensor's numbers, which are not external. NULL: done; otherwise what is wrong. */
 const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst);

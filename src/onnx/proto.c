@@ -4,7 +4,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-bool ox_damaged(ox_reader *r, const char *fmt, ...)
+/* Reports; false. */
+NNC_PRINTF(2, 3) static bool damaged(ox_reader *r, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -26,7 +27,7 @@ static bool oom(ox_reader *r)
 static bool ended(ox_reader *r, const ox_wire *w, const char *what)
 {
     if (w->bad)
-        ox_damaged(r, "%s is cut off, or its fields are no protocol buffer", what);
+        damaged(r, "%s is cut off, or its fields are no protocol buffer", what);
     return !r->status;
 }
 
@@ -43,7 +44,7 @@ static size_t count(ox_span s, uint32_t no)
 static const char *text(ox_reader *r, const ox_field *f, const char *what)
 {
     if (f->kind != OX_bytes || memchr(f->s.p, 0, f->s.n) || f->s.n > 65536) {
-        ox_damaged(r, "%s is not a text", what);
+        damaged(r, "%s is not a text", what);
         return "";
     }
     const char *s = nnc_arena_strndup(r->a, (const char *)f->s.p, f->s.n);
@@ -54,7 +55,7 @@ static const char *text(ox_reader *r, const ox_field *f, const char *what)
 
 static bool is_bytes(ox_reader *r, const ox_field *f, const char *what)
 {
-    return f->kind == OX_bytes || ox_damaged(r, "%s is not a message", what);
+    return f->kind == OX_bytes || damaged(r, "%s is not a message", what);
 }
 
 /* The numbers of a repeated field, packed or not. */
@@ -129,7 +130,7 @@ static bool read_dims(ox_reader *r, ox_tensor *t)
     uint64_t v;
     while (next_number(&x, &v)) {
         if ((int64_t)v < 0)
-            return ox_damaged(r, "tensor `%.60s` has a negative dimension", t->name);
+            return damaged(r, "tensor `%.60s` has a negative dimension", t->name);
         if (t->rank == NNC_MAX_RANK)
             t->many = true;
         else
@@ -258,11 +259,9 @@ bool ox_tensor_place(
         if (!strcmp(key, "location"))
             *location = value;
         else if (number && !whole_number(value, number))
-            return ox_damaged(
-                r, "tensor `%.60s`: %s \"%.40s\" is not a number", t->name, key, value);
+            return damaged(r, "tensor `%.60s`: %s \"%.40s\" is not a number", t->name, key, value);
     }
-    return **location ||
-           ox_damaged(r, "tensor `%.60s` lies in another file, and names none", t->name);
+    return **location || damaged(r, "tensor `%.60s` lies in another file, and names none", t->name);
 }
 
 /* ---- attributes and nodes ---------------------------------------------------------------------- */
@@ -286,10 +285,10 @@ static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
     for (a->n = 0; next_number(&x, &v); a->n++)
         continue;
     if (x.list.bad)
-        return ox_damaged(r, "the numbers of attribute `%.60s` are cut off", a->name);
+        return damaged(r, "the numbers of attribute `%.60s` are cut off", a->name);
     if (a->n > OX_MAX_LIST)
-        return ox_damaged(r, "attribute `%.60s` has %zu numbers; at most %d are read", a->name,
-            a->n, OX_MAX_LIST);
+        return damaged(r, "attribute `%.60s` has %zu numbers; at most %d are read", a->name, a->n,
+            OX_MAX_LIST);
     double *f = floats ? ARENA_NEW(r->a, double, a->n + 1) : NULL;
     int64_t *i = floats ? NULL : ARENA_NEW(r->a, int64_t, a->n + 1);
     if (!f && !i)
@@ -342,7 +341,7 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
             break;
         case ATTR_strings: /* words, with blanks between them */
             if (strlen(a->s) > 4096)
-                return ox_damaged(r, "attribute `%.60s` has too many words", a->name);
+                return damaged(r, "attribute `%.60s` has too many words", a->name);
             a->s = nnc_arena_printf(
                 r->a, "%s%s%.40s", a->s, *a->s ? " " : "", text(r, &f, "an attribute"));
             if (!a->s)
@@ -365,8 +364,7 @@ static bool read_node(ox_reader *r, ox_span s, ox_node *n)
     *n = (ox_node){.name = "", .op = "", .domain = "", .overload = ""};
     size_t in = count(s, NODE_input), out = count(s, NODE_output), attr = count(s, NODE_attribute);
     if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS || attr > OX_MAX_OPERANDS)
-        return ox_damaged(
-            r, "a node has more than %d inputs, outputs or attributes", OX_MAX_OPERANDS);
+        return damaged(r, "a node has more than %d inputs, outputs or attributes", OX_MAX_OPERANDS);
     n->in = ARENA_NEW(r->a, const char *, in + 1);
     n->out = ARENA_NEW(r->a, const char *, out + 1);
     n->attr = ARENA_NEW(r->a, ox_attr, attr + 1);
@@ -398,7 +396,7 @@ static bool read_nodes(ox_reader *r, ox_span s, uint32_t no, ox_node **out, size
     size_t all = count(s, no);
     r->n_node += all;
     if (r->n_node > OX_MAX_NODES)
-        return ox_damaged(r, "it has more than %d nodes", OX_MAX_NODES);
+        return damaged(r, "it has more than %d nodes", OX_MAX_NODES);
     *n = 0;
     *out = ARENA_NEW(r->a, ox_node, all + 1);
     if (!*out)
@@ -425,7 +423,7 @@ static bool read_dim(ox_reader *r, ox_span s, ox_port *p)
             param = text(r, &f, "a dimension's name");
     }
     if (p->rank == NNC_MAX_RANK)
-        return ox_damaged(r, "`%.60s` has more than %d dimensions", p->name, NNC_MAX_RANK);
+        return damaged(r, "`%.60s` has more than %d dimensions", p->name, NNC_MAX_RANK);
     p->dim[p->rank] = v;
     p->param[p->rank++] = v < 0 && param && *param ? param : NULL;
     return ended(r, &w, "a dimension");
@@ -537,7 +535,7 @@ static bool read_function(ox_reader *r, ox_span s, ox_function *fn)
     *fn = (ox_function){.name = "", .domain = "", .overload = ""};
     size_t in = count(s, FUNCTION_input), out = count(s, FUNCTION_output);
     if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS)
-        return ox_damaged(r, "a function has more than %d inputs or outputs", OX_MAX_OPERANDS);
+        return damaged(r, "a function has more than %d inputs or outputs", OX_MAX_OPERANDS);
     fn->in = ARENA_NEW(r->a, const char *, in + 1);
     fn->out = ARENA_NEW(r->a, const char *, out + 1);
     fn->opset = ARENA_NEW(r->a, ox_opset, count(s, FUNCTION_opset) + 1);
@@ -573,7 +571,7 @@ bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
     *m = (ox_model){0};
     size_t functions = count(s, MODEL_functions), opsets = count(s, MODEL_opset);
     if (functions > OX_MAX_FUNCTIONS || opsets > OX_MAX_FUNCTIONS)
-        return ox_damaged(r, "it has more than %d functions or operator sets", OX_MAX_FUNCTIONS);
+        return damaged(r, "it has more than %d functions or operator sets", OX_MAX_FUNCTIONS);
     m->opset = ARENA_NEW(r->a, ox_opset, opsets + 1);
     m->function = ARENA_NEW(r->a, ox_function, functions + 1);
     if (!m->opset || !m->function)
@@ -592,5 +590,5 @@ bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
             read_function(r, f.s, &m->function[m->n_function++]);
     }
     return ended(r, &w, "the model") &&
-           (m->has_graph || ox_damaged(r, "it has no graph: it is not a model"));
+           (m->has_graph || damaged(r, "it has no graph: it is not a model"));
 }

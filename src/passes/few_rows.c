@@ -20,17 +20,6 @@ typedef struct row_product {
     bool turned; /* weights [.., terms, outputs] */
 } row_product;
 
-/* Does convolution n multiply one place by weights of one place? */
-static bool is_linear(const pass *p, const nnc_node *n)
-{
-    const int64_t *pads;
-    for (int i = nnc_attr_ints(n, AT_pads, &pads); i-- > 0;)
-        if (pads[i] != 0)
-            return false;
-    return nnc_attr_int(n, AT_groups, 1) == 1 && is_one_place(p, n->in[0]) &&
-           is_one_place(p, n->in[1]) && is_one_place(p, n->out);
-}
-
 /* A matrix product: of one matrix for all rows, or of as many as there are, each for rows of its own. */
 static bool matmul_rows(const nnc_node *n, const nnc_type *x, const nnc_type *w, row_product *r)
 {
@@ -82,7 +71,7 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
     const int64_t numel = nnc_type_numel(x), each = nnc_mul_sat(r->is.terms, r->is.matrices);
     r->is.rows = each > 0 ? numel / each : 0;
     return r->is.rows >= 1 && r->is.rows <= NNC_ROWS && r->is.terms >= LEAST_TERMS &&
-           (n->op != OP_conv || is_linear(p, n));
+           (n->op != OP_conv || (nnc_attr_int(n, AT_groups, 1) == 1 && has_one_place(p, n)));
 }
 
 static nnc_ref reshaped(pass *p, nnc_ref v, int rank, const int64_t *dim)

@@ -97,8 +97,7 @@ static uint32_t piece_of(const pieces *s, uint32_t i)
 static int by_piece(const void *x, const void *y, void *ctx)
 {
     uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    uint32_t pa = piece_of(ctx, a), pb = piece_of(ctx, b);
-    return pa != pb ? (pa < pb ? -1 : 1) : (a > b) - (a < b);
+    return nnc_then(nnc_cmp(piece_of(ctx, a), piece_of(ctx, b)), nnc_cmp(a, b));
 }
 
 static bool find_pieces(pass *p, const bool *known, pieces *s)

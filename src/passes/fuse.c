@@ -391,8 +391,8 @@ void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
 }
 
-/* On a GPU the sums of a layer with what they are computed from are one kernel, where that takes no longer than a kernel for each op: edge
- * by edge they would not always meet. */
+/* The sums of a layer with what they are computed from are one kernel, where that takes no longer than a kernel for each op: edge by edge
+ * they would not always meet. */
 static void seed_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const char *why;
@@ -407,18 +407,18 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
-/* The same for nodes that are no one kernel, where their sums are of differences from a slice (one_pass). A slice has a result smaller than
- * the loops of a kernel of the difference alone, and becomes part of them only with the sums. */
-static void seed_sliced_sums(groups *s, const uint32_t *nodes, uint32_t n)
+/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a
+ * slice (one_pass): a slice has a result smaller than the loops of a kernel of the difference alone, and becomes part of them only with
+ * the sums. In training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside
+ * dy. */
+static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
-    bool slices = false;
-    if (!is_on_gpu(s, nodes[0]))
-        return;
     divide_sums(s, nodes, n, part, count);
-    for (uint32_t i = 0; i < count[1]; i++)
-        slices = slices || s->p->g->node[part[1][i]].op == OP_slice;
-    if (slices)
+    bool seed = !is_on_gpu(s, nodes[0]) && count[1] && !raises_peak(s, part[1], count[1]);
+    for (uint32_t i = 0; i < count[1] && is_on_gpu(s, nodes[0]); i++)
+        seed = seed || s->p->g->node[part[1][i]].op == OP_slice;
+    if (seed)
         seed_sums(s, part[1], count[1]);
 }
 
@@ -471,10 +471,11 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     const bool few = rows < FEW_ROWS && bytes > SMALL_BYTES && !is_on_gpu(s, nodes[0]);
-    if (!reduces || n < 2 || n > MAX_MEMBERS || few || raises_peak(s, nodes, n))
+    if (!reduces || n < 2 || n > MAX_MEMBERS || (!few && raises_peak(s, nodes, n)))
         return;
-    if (!groups_one_kernel(s, nodes, n, &why)) {
-        seed_sliced_sums(s, nodes, n);
+    if (few || !groups_one_kernel(s, nodes, n, &why)) {
+        if ((few && s->late) || is_on_gpu(s, nodes[0]))
+            seed_divided_sums(s, nodes, n);
         return;
     }
     groups_keep(s);
@@ -490,10 +491,9 @@ static int by_origin(const void *x, const void *y, void *ctx)
 {
     const nnc_graph *g = ctx;
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    const int c = strcmp(g->node[a].origin, g->node[b].origin);
-    if (c || on_one_device(&g->node[a], &g->node[b]))
-        return c ? c : (a > b) - (a < b);
-    return g->node[a].device > g->node[b].device ? 1 : -1;
+    const nnc_node *m = &g->node[a], *n = &g->node[b];
+    const int device = on_one_device(m, n) ? 0 : nnc_cmp(m->device, n->device);
+    return nnc_then(strcmp(m->origin, n->origin), nnc_then(device, nnc_cmp(a, b)));
 }
 
 static void seed_nests(groups *s)
@@ -536,11 +536,8 @@ static void seed_views(groups *s)
 static int by_bytes(const void *x, const void *y)
 {
     const edge *a = x, *b = y;
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes ? 1 : -1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
-    return (a->from > b->from) - (a->from < b->from);
+    return nnc_then(
+        nnc_cmp(b->bytes, a->bytes), nnc_then(nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from)));
 }
 
 static edge *find_edges(groups *s, uint32_t *count)
@@ -626,9 +623,7 @@ typedef struct pair {
 static int by_pair(const void *x, const void *y)
 {
     const pair *a = x, *b = y;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
+    return nnc_then(nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b));
 }
 
 /* One declined remark per pair of commands that pass data to each other. */

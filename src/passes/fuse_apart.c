@@ -37,7 +37,7 @@ typedef struct dividing {
 static int by_last(const void *x, const void *y)
 {
     const unit *a = x, *b = y;
-    return (a->last > b->last) - (a->last < b->last);
+    return nnc_cmp(a->last, b->last);
 }
 
 /* Finds the layers of group g, in an order in which each reads results of earlier ones. False: there is none, or only one layer. */

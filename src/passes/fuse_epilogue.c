@@ -22,7 +22,7 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 
 /* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are
  * loaded: a residual of one row looks like a bias, and their sum would be an op of its own in each run. */
-bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)
+static bool is_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&
            (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
@@ -42,7 +42,7 @@ static const char *add_op(
             p, "%s is not supported in epilogues of %s", nnc_ops[n->op].name, engine);
     if (other == x)
         return "it adds the result to itself";
-    if (n->op == OP_add && epilogue_bias(p, c, other) && k == 0 &&
+    if (n->op == OP_add && is_bias(p, c, other) && k == 0 &&
         nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out))) {
         a->bias = true;
         return NULL;
@@ -273,7 +273,7 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
         const nnc_node *n = &p->g->node[e->node[k]];
         layers_add(p, &l, e->node[k]);
         bool bias = k == 0 && n->op == OP_add &&
-                    epilogue_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
+                    is_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
         nnc_printf(&words, "%s%s", k ? "+" : "", bias ? "bias" : nnc_ops[n->op].name);
     }
     const char *word = text_of(p, &words);
@@ -283,7 +283,7 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
     int n = 0, from = 0;
     const nnc_node *a = &p->g->node[e->node[0]];
     if (a->op == OP_add && p->g->node[i].op != OP_matmul &&
-        epilogue_bias(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
+        is_bias(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
         first = take_bias(p, i, e->node[0]);
         from = 1;
     }

@@ -149,19 +149,12 @@ bool groups_can_merge(groups *s, uint32_t a, uint32_t b)
 static int by_ord(const void *x, const void *y, void *ctx)
 {
     const uint32_t *ord = ctx;
-    uint32_t a = ord[*(const uint32_t *)x], b = ord[*(const uint32_t *)y];
-    return (a > b) - (a < b);
-}
-
-static int by_value(const void *x, const void *y)
-{
-    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return (a > b) - (a < b);
+    return nnc_cmp(ord[*(const uint32_t *)x], ord[*(const uint32_t *)y]);
 }
 
 void sort_nodes(uint32_t *node, size_t n)
 {
-    qsort(node, n, sizeof *node, by_value);
+    qsort(node, n, sizeof *node, nnc_by_index);
 }
 
 void groups_keep(groups *s)

@@ -175,9 +175,8 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* Will a library call compute v in its epilogue after fuse_epilogue? */
 bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */
-/* siblings.c: if v is a result of a split or slice: its operand *x, the dimension *axis, and v's first index there. False: it is not. */
-bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start);
-/* The same through several splits and slices along one dimension, up to the tensor `until`, or as many as there are. */
+/* siblings.c: if v is a result of splits or slices along one dimension *axis: what they divide, *x, and v's first index there. They are
+ * followed up to the tensor `until`, or as many as there are. False: it is not. */
 bool place_in(
     const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis, int64_t *start);
 /* Concatenates the n values at v along dimension 0, as a tree of concats, since kernels copy only few operands fast. Overwrites v[]. */
@@ -194,7 +193,7 @@ void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
-bool is_one_place(const pass *p, nnc_ref v); /* have all spatial dimensions of v, [N,C,s..], extent 1? */
+bool has_one_place(const pass *p, const nnc_node *c); /* convolution c: are operands and result of one place, without pads? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
 /* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
  * on one thread. 0: they cannot be one kernel. */
@@ -207,8 +206,6 @@ const char *text_us_beside(pass *p, int64_t ns, int64_t other);
 const char *text_us_to(pass *p, int64_t ns, int more); /* with `more` further digits (nnc_us_digits) */
 /* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
-/* True when an add of v can become the bias of contraction c. */
-bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* True for a contraction that a library computes, or a fused node that contains one. */

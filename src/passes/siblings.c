@@ -77,7 +77,8 @@ static void of_one_input(state *s, uint32_t first, family *f)
             f->node[f->n++] = i;
 }
 
-bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
+/* If v is a result of a split or slice: its operand *x, the dimension *axis, and v's first index there. False: it is not. */
+static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
 {
     const nnc_node *d = nnc_def(p->g, v);
     const int64_t *at = NULL, *axes = NULL, *steps = NULL;

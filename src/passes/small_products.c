@@ -17,21 +17,20 @@ enum { FEW_TERMS = 8, UPDATE_TERMS = 256 };
 
 /* ---- one place ------------------------------------------------------------------------------------------------------------- */
 
-bool is_one_place(const pass *p, nnc_ref v)
+/* Have all spatial dimensions of v, [N,C,s..], extent 1? */
+static bool is_one_place(const pass *p, nnc_ref v)
 {
     const nnc_type *t = nnc_typeof(p->g, v);
     return t->rank > 2 && nnc_type_is_row_major(t) && nnc_type_numel(t) == t->dim[0] * t->dim[1];
 }
 
-static bool has_one_place(const pass *p, const nnc_node *c)
+bool has_one_place(const pass *p, const nnc_node *c)
 {
     const int64_t *pads;
-    bool ok = c->op == OP_conv || c->op == OP_conv_transpose || c->op == OP_conv_wgrad;
-    for (int k = 0; k < 2 && ok; k++)
-        ok = is_one_place(p, c->in[k]);
-    for (int i = ok ? nnc_attr_ints(c, AT_pads, &pads) : 0; i-- > 0;)
+    bool ok = is_one_place(p, c->in[0]) && is_one_place(p, c->in[1]) && is_one_place(p, c->out);
+    for (int i = nnc_attr_ints(c, AT_pads, &pads); i-- > 0;)
         ok = ok && pads[i] == 0;
-    return ok && is_one_place(p, c->out) && !edit_static(p, c->in[1]);
+    return ok;
 }
 
 /* v as [groups, n, c], of one group as [n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
@@ -160,7 +159,9 @@ static nnc_ref build_sum(pass *p, const nnc_node *n)
 
 nnc_ref rule_one_place(pass *p, const nnc_node *n)
 {
-    return has_one_place(p, n) ? build_product(p, n) : NNC_NONE;
+    const bool conv = n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
+    return conv && !edit_static(p, n->in[1]) && has_one_place(p, n) ? build_product(p, n)
+                                                                    : NNC_NONE;
 }
 
 nnc_ref rule_update(pass *p, const nnc_node *n)

@@ -117,11 +117,8 @@ static int by_lane(const void *a, const void *b, void *ctx)
     const nnc_slice *span = ctx;
     const int32_t i = *(const int32_t *)a, k = *(const int32_t *)b;
     const nnc_slice *x = &span[i], *y = &span[k];
-    if (x->lane != y->lane)
-        return x->lane < y->lane ? -1 : 1;
-    if (x->start_ps != y->start_ps)
-        return x->start_ps < y->start_ps ? -1 : 1;
-    return i < k ? -1 : i > k;
+    return nnc_then(
+        nnc_cmp(x->lane, y->lane), nnc_then(nnc_cmp(x->start_ps, y->start_ps), nnc_cmp(i, k)));
 }
 
 int32_t *timeline_order(const nnc_timeline *t)
@@ -190,7 +187,7 @@ void nnc_timeline_pack(nnc_timeline *t)
 static int by_start(const void *a, const void *b)
 {
     const nnc_stretch *x = a, *y = b;
-    return (x->start > y->start) - (x->start < y->start);
+    return nnc_cmp(x->start, y->start);
 }
 
 void nnc_sort_stretches(nnc_stretch *s, int n)

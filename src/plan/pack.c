@@ -52,17 +52,12 @@ typedef struct packer {
 static int by_key(const void *x, const void *y)
 {
     const key *a = x, *b = y;
-    if (a->a != b->a)
-        return a->a > b->a ? -1 : 1;
-    if (a->b != b->b)
-        return a->b > b->b ? -1 : 1;
-    return (a->i > b->i) - (a->i < b->i);
+    return nnc_then(nnc_cmp(b->a, a->a), nnc_then(nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i)));
 }
 
 static int by_begin(const void *x, const void *y)
 {
-    const int64_t *a = x, *b = y;
-    return (a[0] > b[0]) - (a[0] < b[0]);
+    return nnc_cmp(*(const int64_t *)x, *(const int64_t *)y);
 }
 
 /* ---- conflicts ----------------------------------------------------------------------------------------------------- */

@@ -432,11 +432,8 @@ static int by_task(const void *x, const void *y, void *ctx)
 {
     const maker *m = ctx;
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    if (m->section[a] != m->section[b])
-        return m->section[a] - m->section[b];
-    if (m->task && m->task[a] != m->task[b])
-        return m->task[a] < m->task[b] ? -1 : 1;
-    return (a > b) - (a < b);
+    const int task = m->task ? nnc_cmp(m->task[a], m->task[b]) : 0;
+    return nnc_then(nnc_cmp(m->section[a], m->section[b]), nnc_then(task, nnc_cmp(a, b)));
 }
 
 static int by_level(const void *x, const void *y, void *ctx)
@@ -445,7 +442,7 @@ static int by_level(const void *x, const void *y, void *ctx)
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y, *level = w->level;
     if (!of_one_task(w, a, b))
         return by_task(x, y, w->m);
-    return level[a] != level[b] ? (level[a] > level[b]) - (level[a] < level[b]) : (a > b) - (a < b);
+    return nnc_then(nnc_cmp(level[a], level[b]), nnc_cmp(a, b));
 }
 
 /* Are node i's results places in a larger value, as gradients that one kernel reads? They have memory from the first one on. */

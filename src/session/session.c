@@ -37,8 +37,7 @@ static int by_name(const void *x, const void *y)
 static int by_name_and_device(const void *x, const void *y)
 {
     const state_key *a = x, *b = y;
-    const int name = by_name(a, b);
-    return name ? name : a->device != b->device ? a->device - b->device : a->i - b->i;
+    return nnc_then(by_name(a, b), nnc_then(a->device - b->device, a->i - b->i));
 }
 
 /* The name of copy number `copy`, on another device than the first one's, whichever that is: a checkpoint of two replicas may go on with

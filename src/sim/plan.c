@@ -98,7 +98,7 @@ static int compare(const void *a, const void *b, void *ctx)
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     const int32_t i = o->last ? last_of(o->w, x) : first_of(o->w, x),
                   k = o->last ? last_of(o->w, y) : first_of(o->w, y);
-    return i != k ? (i < k ? -1 : 1) : (x < y ? -1 : x > y);
+    return nnc_then(nnc_cmp(i, k), nnc_cmp(x, y));
 }
 
 static nnc_status sort_tensors(walk *w)

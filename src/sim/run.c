@@ -217,15 +217,9 @@ static void finish(nnc_sim *s, int32_t id)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void start_ready(nnc_sim *s)
 {
-    qsort(s->ready, (size_t)s->n_ready, sizeof *s->ready, by_number);
+    qsort(s->ready, (size_t)s->n_ready, sizeof *s->ready, nnc_by_index);
     for (int i = 0; i < s->n_ready; i++)
         start(s, s->ready[i]);
     s->n_ready = 0;

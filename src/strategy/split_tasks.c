@@ -174,7 +174,7 @@ nnc_status row_node_times(const rows *r, const nnc_graph *g, double *sum[2], boo
 /* ---- tasks ------------------------------------------------------------------------------------------------------ */
 
 typedef struct lister {
-    const row_graph *of;
+    const row_graph *graph;
     const rows *r;
     row_tasks *t;
     const bool *fixed;
@@ -210,7 +210,7 @@ static bool is_collective(const nnc_node *x)
 
 static void find_needs(lister *c)
 {
-    const nnc_graph *g = c->of->g;
+    const nnc_graph *g = c->graph->g;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *x = &g->node[i];
         for (int k = 0; k < x->n_in && runs(x, c->fixed); k++) {
@@ -232,8 +232,8 @@ static void find_needs(lister *c)
 /* Sends v to all devices that read it, one after the other. */
 static void send(lister *c, nnc_ref v, int after)
 {
-    const int home = nnc_home(c->of->g, v);
-    const int64_t bytes = nnc_type_bytes(nnc_typeof(c->of->g, v));
+    const int home = nnc_home(c->graph->g, v);
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(c->graph->g, v));
     for (int d = 0; c->place[v].root == v && d < c->t->parts; d++)
         if (c->need[v] >> d & 1) {
             const int64_t ns = nnc_links_p2p(&c->r->links, home, d, bytes);
@@ -241,13 +241,13 @@ static void send(lister *c, nnc_ref v, int after)
                 (row_task){
                     .part = home, .holds = true, .ns = ns, .bytes = bytes, .name = "send a part"},
                 after);
-            spend(c, &c->of->moves, nnc_def(c->of->g, v), home, ns);
+            spend(c, &c->graph->moves, nnc_def(c->graph->g, v), home, ns);
         }
 }
 
 static int add_collective(const lister *c, const nnc_node *x)
 {
-    const nnc_graph *g = c->of->g;
+    const nnc_graph *g = c->graph->g;
     const int64_t bytes =
         nnc_max64(nnc_type_bytes(nnc_typeof(g, x->in[0])), nnc_type_bytes(nnc_typeof(g, x->out)));
     const nnc_links *l = x->op == OP_allreduce ? &c->r->links : &c->r->half;
@@ -255,7 +255,7 @@ static int add_collective(const lister *c, const nnc_node *x)
     for (int k = 0; k < x->n_in; k++)
         device[k] = nnc_home(g, x->out + (nnc_ref)k);
     const int64_t ns = nnc_links_allreduce(l, device, x->n_in, bytes);
-    spend(c, &c->of->moves, x, 0, ns);
+    spend(c, &c->graph->moves, x, 0, ns);
     return row_task_move(c->t,
         (row_task){
             .collective = true, .all = true, .ns = ns, .bytes = bytes, .name = nnc_ops[x->op].name},
@@ -265,7 +265,7 @@ static int add_collective(const lister *c, const nnc_node *x)
 /* What a joined concat takes: a CPU puts the parts of other devices in their places. */
 static double received_ns(const lister *c, const nnc_node *x)
 {
-    const nnc_graph *g = c->of->g;
+    const nnc_graph *g = c->graph->g;
     int64_t bytes = 0;
     for (int k = 0; k < x->n_in; k++)
         bytes +=
@@ -277,17 +277,17 @@ static double received_ns(const lister *c, const nnc_node *x)
 /* Absorbed nodes and views are in no lane: what reads them waits for what they read. */
 static int add_compute(lister *c, uint32_t i)
 {
-    const nnc_graph *g = c->of->g;
+    const nnc_graph *g = c->graph->g;
     const nnc_node *x = &g->node[i];
     const int b = row_block_of(c->r->m, x->origin, c->last), d = device_of(x), pass = pass_of(x);
     const bool runs_alone = !c->absorbed[i] && !nnc_is_view(g, x),
-               extra = b < 0 || (is_piece(x) && !c->of->pieces[b]);
+               extra = b < 0 || (is_piece(x) && !c->graph->pieces[b]);
     c->last = b < 0 ? c->last : c->r->m->first[b];
     double ns = 0;
     if (runs_alone)
         ns = (c->joined[x->out] ? received_ns(c, x) : node_ns(c->r, g, x)) *
-             (extra ? 1 : c->of->factor[pass][b]);
-    spend(c, &c->of->compute, x, d, (int64_t)ns);
+             (extra ? 1 : c->graph->factor[pass][b]);
+    spend(c, &c->graph->compute, x, d, (int64_t)ns);
     const int task = row_task_add(c->t, (row_task){.kind = pass ? WORK_backward : WORK_forward,
                                             .free = !runs_alone,
                                             .part = d,
@@ -303,7 +303,7 @@ static int add_compute(lister *c, uint32_t i)
 
 static void add_node(lister *c, uint32_t i)
 {
-    const nnc_node *x = &c->of->g->node[i];
+    const nnc_node *x = &c->graph->g->node[i];
     if (c->done[i])
         return;
     c->done[i] = true;
@@ -316,13 +316,13 @@ static void add_node(lister *c, uint32_t i)
         add_node(c, k);
 }
 
-nnc_status row_add_graph(const rows *r, const row_graph *of, row_tasks *t)
+nnc_status row_add_graph(const rows *r, const row_graph *graph, row_tasks *t)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const nnc_graph *g = of->g;
+    const nnc_graph *g = graph->g;
     const size_t values = (size_t)g->n_value + 1, n = (size_t)t->parts,
                  nodes = (size_t)g->n_node + 1;
-    lister c = {.of = of,
+    lister c = {.graph = graph,
         .r = r,
         .t = t,
         .fixed = nnc_static_values(g, &a),

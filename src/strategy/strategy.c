@@ -53,9 +53,7 @@ typedef struct begun {
 static int by_start(const void *x, const void *y)
 {
     const begun *a = x, *b = y;
-    if (a->start != b->start)
-        return a->start < b->start ? -1 : 1;
-    return a->device - b->device;
+    return nnc_then(nnc_cmp(a->start, b->start), nnc_cmp(a->device, b->device));
 }
 
 /* Numbers the tasks of a schedule. */

@@ -75,9 +75,8 @@ static nnc_status read_entry(
 static int by_offset(const void *x, const void *y)
 {
     const nnc_tensor_entry *a = x, *b = y;
-    if (a->offset == b->offset) /* empty ones first */
-        return a->size < b->size ? -1 : a->size > b->size;
-    return a->offset < b->offset ? -1 : 1;
+    return nnc_then(
+        nnc_cmp(a->offset, b->offset), nnc_cmp(a->size, b->size)); /* empty ones first */
 }
 
 static nnc_status read_header(

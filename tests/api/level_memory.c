@@ -138,6 +138,30 @@ TEST(step_memory_by_level)
     nnc_env_destroy(e);
 }
 
+/* Sums over few channels of a large tensor: what is summed, (x - mean)^2 and dy (x - mean), is not stored. */
+TEST(batchnorm_step_memory_by_level)
+{
+    static const char *const acts[] = {"relu", "tanh", "silu"};
+    nnc_env *e = described();
+    for (int i = 0; i < (int)NNC_COUNT(acts) && e; i++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_graph *step = NULL;
+        nnc_puts(&t, "{\"inputs\": {\"x\": [8, 3, 32, 32]}, \"layers\": [");
+        for (int k = 0; k < 4; k++)
+            nnc_printf(&t,
+                "{\"op\": \"conv\", \"channels\": 32, \"kernel\": 1, \"bias\": 0}, "
+                "\"batchnorm\", \"%s\", ",
+                acts[i]);
+        nnc_puts(&t, "\"global_avgpool\", \"flatten\", {\"op\": \"linear\", \"out\": 10}]}");
+        nnc_graph *g = nnc_model_parse("m.json", nnc_text_str(&t), t.n, NULL, test_sink);
+        CHECK_OK(g ? nnc_train_graph(g, &nnc_training_defaults, &step, test_sink) : NNC_E_MODEL);
+        check_levels(e, step, false, acts[i]);
+        nnc_graph_destroy(step);
+        nnc_graph_destroy(g);
+    }
+    nnc_env_destroy(e);
+}
+
 TEST(models_step_memory_by_level)
 {
     static const char *const models[] = {"conv", "conv_fc_stack", "unet", "linear", "layernorm",
