@@ -358,6 +358,9 @@ static const struct {
     {"%x = input : f32[1,3,23,23]{0,2,3,1}\n%w = input : f32[16,3,7,7]{2,3,1,0}\n"
      "%y = conv %x, %w {pads=[3,3,3,3], strides=[2,2]}",
         true},
+    {"%x = input : f32[2,3,21,23]\n%w = input : f32[16,3,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1], strides=[2,2]} : f32[2,16,11,12]{0,2,3,1}",
+        true},
     {"%x = input : f32[1,20,30,30]{0,2,3,1}\n%p = input : f32[2,3,3,20,32]\n%r = input : "
      "f32[1,64,30,30]{0,2,3,1}\n"
      "%y = fused %x, %p, %r {\n%i = input : f32[1,20,30,30]{0,2,3,1}\n%q = input : "
