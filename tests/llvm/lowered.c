@@ -286,6 +286,15 @@ TEST(transposing_kernels)
     }
     if (e) {
         transposed(e, "f32", "[2,40,9,9]{0,2,3,1}\n%a = input : f32[2,40,9,9]\n%y = add %x, %a");
+        /* long bodies, whose rows are a loop: one to four tiles at once, and parts of one */
+        for (int n = 9; n <= 100; n += 13) {
+            char line[120];
+            snprintf(line, sizeof line,
+                "[2,%d,%d]{0,2,1}\n%%a = input : f32[2,%d,%d]\n"
+                "%%y = pow %%x, %%a",
+                n, 109 - n, n, 109 - n);
+            transposed(e, "f32", line);
+        }
         transposed(
             e, "f32", "[2,40,9,9]\n%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
     }
