@@ -14,7 +14,7 @@
 enum {
     GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
     BLOCK_KERNEL = 16,
-    BLOCK_DEPTHWISE = 45,
+    BLOCK_DEPTHWISE = 10,
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     /* With fewer terms, such rows are pieces of memory that end before they are prefetched: 25 to 88 % of the rate of panels. */
@@ -281,15 +281,16 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
-    int share = a->kind == ASK_conv_wgrad        ? wgrad_share(a)
-                : transposes(t, a)               ? 87
-                : a->nchw && is_depthwise(a)     ? 30 * filled / 100 + 1
-                : a->nchw                        ? few_terms(a) ? 33 : 25
-                : a->dynamic                     ? 75
-                : is_depthwise(a) || few_rows(a) ? 105
-                : is_small_group(a)              ? small_group_share(a, 9)
-                : odd                            ? 88
-                                                 : 100;
+    int share = a->kind == ASK_conv_wgrad    ? wgrad_share(a)
+                : transposes(t, a)           ? 87
+                : a->nchw && is_depthwise(a) ? 30 * filled / 100 + 1
+                : a->nchw                    ? few_terms(a) ? 33 : 25
+                : a->dynamic                 ? 75
+                : is_depthwise(a)            ? (int)(10500 / of_lanes(t, a, 100))
+                : few_rows(a)                ? 105
+                : is_small_group(a)          ? small_group_share(a, 9)
+                : odd                        ? 88
+                                             : 100;
     return is_half(a) ? (share + 1) / 2 : share;
 }
 

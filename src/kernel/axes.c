@@ -11,6 +11,19 @@ static int64_t magnitude(int64_t k)
     return k < 0 ? -k : k;
 }
 
+/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. */
+static void few_last(const nnc_kernel *k, int64_t key[NNC_KAXES])
+{
+    enum { FEW = 4 };
+    uint32_t seen = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        for (int g = 0; g < k->ins[i].n_guard && k->ins[i].op == KO_load; g++)
+            seen |= nnc_affine_axes(&k->ins[i].guard[g].e);
+    for (int a = 0; a < k->n_axis && seen & nnc_kernel_axes(k, KA_reduce); a++)
+        if (k->axis[a].kind == KA_reduce && !(seen >> a & 1) && k->axis[a].extent <= FEW)
+            key[a] = 0;
+}
+
 /* Stride of each axis in the access that determines its position; 0 = none. */
 static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
 {
@@ -29,6 +42,7 @@ static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
             }
         }
     }
+    few_last(k, key);
     for (int s = 0; s < k->n_stage;
          s++) /* argmax numbers its axes row-major, so their order must stay */
         for (int i = k->stage[s].body0; i < k->stage[s].body1; i++)

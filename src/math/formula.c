@@ -242,6 +242,12 @@ static double vanishing(const fb *b, R x)
     return b->m.scale && !is_wide(b, x) ? -600 : -240;
 }
 
+/* e^x, |x| <= ln2/2 */
+static R exp_near(fb *b, R x)
+{
+    return ADD(FMA(MUL(x, x), POLY(x, EXP), x), K(1));
+}
+
 /* low, top: x >= -87 and x <= 88 are known to hold. */
 static R exp_(fb *b, R x, bool low, bool top)
 {
@@ -250,7 +256,7 @@ static R exp_(fb *b, R x, bool low, bool top)
     if (!low)
         x = at_least(b, x, vanishing(b, x) * M_LN2);
     R t, r = exp_reduce(b, x, &t);
-    return scale(b, ADD(FMA(MUL(r, r), POLY(r, EXP), r), K(1)), t, low && top);
+    return scale(b, exp_near(b, r), t, low && top);
 }
 
 static R exp2_(fb *b, R x)
@@ -269,11 +275,23 @@ static R expm1_(fb *b, R x)
     return SEL(LT(ABS(x), K(0x1p-25)), x, wide ? y : ADD(y, y));
 }
 
-/* Uses e^-|x| for both signs, so that small results stay accurate. */
-static R sigmoid_(fb *b, R x, bool known)
+/* 2^off (e^x + 1), where 2^off e^x is a normal number. */
+static R exp_and_one(fb *b, R x, int off)
 {
-    R e = exp_(b, NEG(ABS(x)), known, true);
-    return quotient(b, SEL(LT(x, K(0)), e, K(1)), ADD(e, K(1)));
+    R t, r = exp_reduce(b, x, &t);
+    return FMA(exp_near(b, r), exp2i(b, t, off), K(ldexp(1, off)));
+}
+
+/* 1 / (1 + e^-x), in f32 1 from x = 18 on and 0 below -104. Where e^-x may exceed f32, both sides of the quotient are multiplied by 2^-64,
+ * so that only the quotient can be subnormal, and is rounded once. */
+static R sigmoid_(fb *b, R x, bool low, bool top)
+{
+    const int off = low || is_wide(b, x) ? 0 : -64;
+    if (!top)
+        x = at_most(b, x, 18);
+    if (!low)
+        x = at_least(b, x, -106);
+    return quotient(b, K(ldexp(1, off)), exp_and_one(b, NEG(x), off));
 }
 
 static R tanh_(fb *b, R x, bool is_short)
@@ -281,8 +299,8 @@ static R tanh_(fb *b, R x, bool is_short)
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, TANH), x);
     if (is_short)
         return COPYSIGN(near, x);
-    R a = ABS(x), c = at_most(b, a, 10), e = exp_(b, ADD(c, c), true, true);
-    R y = SUB(K(1), quotient(b, K(2), ADD(e, K(1)))), is_near = LT(a, K(0.625));
+    R a = ABS(x), c = at_most(b, a, 10);
+    R y = SUB(K(1), quotient(b, K(2), exp_and_one(b, ADD(c, c), 0))), is_near = LT(a, K(0.625));
     return COPYSIGN(is_wide(b, x) ? BRANCH(is_near, near, y) : SEL(is_near, near, y), x);
 }
 
@@ -587,7 +605,7 @@ static R work(fb *b, nnc_fkey key, R x32, R x, R y)
     case SC_sinh:
     case SC_cosh: return sinh_(b, x, key.sop == SC_cosh);
     case SC_tanh: return tanh_(b, x, reach & FR_short);
-    case SC_sigmoid: return sigmoid_(b, x, reach & FR_low && reach & FR_top);
+    case SC_sigmoid: return sigmoid_(b, x, reach & FR_low, reach & FR_top);
     case SC_erf: return erf_(b, x);
     case SC_erf1: /* the C library's erfc */ return call(b, SC_erf1, NEG(x));
     case SC_rsqrt: return rsqrt_(b, x);

@@ -422,7 +422,8 @@ static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const c
 /* Builds the kernel, and keeps it where it takes less time. */
 static bool compete(pass *p, const run *r, const layers *l, const char *rule)
 {
-    enum { ERROR = 16, MARGIN = 32 }; /* of the estimates, as in fuse and fuse_apart */
+    /* Errors of the estimates, ERROR as in fuse. Of three kernels of convolutions that were expected to gain 3 %, two lost 2 and 5 %. */
+    enum { ERROR = 16, MARGIN = 24 };
     const nnc_ref out = p->g->node[r->node[r->n - 1]].out;
     const bool convs = has_windows(p, r);
     const int64_t inside = bytes_inside(p, r);

@@ -65,6 +65,18 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     }
 }
 
+/* Does convolution n read operand k, of few channels, as it is where its result has channels last? Its kernel broadcasts element after
+ * element of the source, whatever their order: a relayout of an image takes longer than what it saves. */
+static bool reads_as_is(const pass *p, const nnc_node *n, int k)
+{
+    enum { FEW = 4 };
+    const nnc_target *t = target_of(p, n);
+    const nnc_target_engine *e = nnc_target_engine_for(t, ASK_conv);
+    return k == 0 && n->op == OP_conv && nnc_typeof(p->g, n->in[0])->dim[1] <= FEW &&
+           nnc_attr_int(n, AT_groups, 1) == 1 && e && nnc_target_runs_kernels(e) &&
+           !nnc_target_engine_interprets(e);
+}
+
 /* Time that contraction n loses in row-major order, by the offers of the engines in either order. */
 static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
 {
@@ -135,13 +147,16 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     mincut_arc(m, from, before, ns);
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
-        bool cares = false;
-        for (int k = 0; k < n->n_in; k++)
-            cares = cares || (n->in[k] == v && sensitive(p, n, k));
-        if (!cares)
-            continue;
-        mincut_arc(m, i + 2, after, MINCUT_INF);
-        mincut_arc(m, before, i + 2, MINCUT_INF);
+        bool cares = false, last = false;
+        for (int k = 0; k < n->n_in; k++) {
+            const bool operand = n->in[k] == v && sensitive(p, n, k);
+            cares = cares || operand;
+            last = last || (operand && !reads_as_is(p, n, k));
+        }
+        if (last)
+            mincut_arc(m, i + 2, after, MINCUT_INF);
+        if (cares)
+            mincut_arc(m, before, i + 2, MINCUT_INF);
     }
     if (edit_is_output(p, v))
         mincut_arc(m, before, 1, MINCUT_INF);
@@ -287,7 +302,7 @@ static void apply_node(lay *l, uint32_t i)
     turn_weights(l, i);
     for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
         nnc_ref v = p->g->node[i].in[k];
-        if (!sensitive(p, &p->g->node[i], k))
+        if (!sensitive(p, &p->g->node[i], k) || (l->last[i] && reads_as_is(p, &p->g->node[i], k)))
             continue;
         bool fresh = l->other[v] == NNC_NONE;
         nnc_ref r = in_order(l, v, l->last[i], i);

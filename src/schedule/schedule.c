@@ -365,21 +365,19 @@ static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 /* ---- transposing kernels ---- */
 
 /* Chooses a transposing tile where loads are contiguous along another axis than stores: tiles of `width` x `width` elements are read
- * along one, transposed, and written along the other. Each row of a tile is a copy of the body, so the body must be short. */
+ * along one, transposed, and written along the other. */
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
     int64_t most;
-    int v = nnc_store_axis(k), w = nnc_across_axis(k, v, &most), size = 1, cost = 0;
+    int v = nnc_store_axis(k), w = nnc_across_axis(k, v, &most), size = 1;
     if (w < 0)
         return false;
-    for (int i = 0; i < k->n_ins; i++) {
-        cost += is_expensive(&k->ins[i]) ? 20 : 1;
+    for (int i = 0; i < k->n_ins; i++)
         if (k->ins[i].op == KO_store || k->ins[i].op == KO_load)
             size = nnc_max64(size, nnc_dtype_size(k->buf[k->ins[i].buf].dtype));
-    }
     int width = bits / 8 / size > 16 ? 16 : bits / 8 / size;
-    if (width < 2 || cost * width > 400)
+    if (width < 2)
         return false;
     int64_t rows = TILE_AREA / nnc_min64(nnc_align_up(k->axis[v].extent, width), TILE_CHUNK);
     rows = nnc_min64(rows / 16 * 16, nnc_align_up(k->axis[w].extent, width));

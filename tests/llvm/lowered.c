@@ -286,6 +286,15 @@ TEST(transposing_kernels)
     }
     if (e) {
         transposed(e, "f32", "[2,40,9,9]{0,2,3,1}\n%a = input : f32[2,40,9,9]\n%y = add %x, %a");
+        /* long bodies, whose rows are a loop: one to four tiles at once, and parts of one */
+        for (int n = 9; n <= 100; n += 13) {
+            char line[120];
+            snprintf(line, sizeof line,
+                "[2,%d,%d]{0,2,1}\n%%a = input : f32[2,%d,%d]\n"
+                "%%y = pow %%x, %%a",
+                n, 109 - n, n, 109 - n);
+            transposed(e, "f32", line);
+        }
         transposed(
             e, "f32", "[2,40,9,9]\n%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
     }
@@ -357,6 +366,9 @@ static const struct {
         true},
     {"%x = input : f32[1,3,23,23]{0,2,3,1}\n%w = input : f32[16,3,7,7]{2,3,1,0}\n"
      "%y = conv %x, %w {pads=[3,3,3,3], strides=[2,2]}",
+        true},
+    {"%x = input : f32[2,3,21,23]\n%w = input : f32[16,3,3,3]{2,3,1,0}\n"
+     "%y = conv %x, %w {pads=[1,1,1,1], strides=[2,2]} : f32[2,16,11,12]{0,2,3,1}",
         true},
     {"%x = input : f32[1,20,30,30]{0,2,3,1}\n%p = input : f32[2,3,3,20,32]\n%r = input : "
      "f32[1,64,30,30]{0,2,3,1}\n"

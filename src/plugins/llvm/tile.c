@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SIDE = 16 };
+enum { SIDE = 16, WIDE = 4 };
 
 typedef struct tiles {
     ll_emit *e;
@@ -13,6 +13,8 @@ typedef struct tiles {
     V index[2]; /* block numbers on both axes */
     int64_t size[2]; /* elements per block */
     int live[2]; /* rows and lanes in use of the current tile */
+    int64_t from; /* its first row, of several tiles at once */
+    bool looped; /* rows are a loop (loop_rows), not copies of the body */
 } tiles;
 
 /* One round within lanes of `run` elements: rows i and i + half interleave their lower and upper halves. log2(run) rounds transpose
@@ -73,7 +75,7 @@ static void load_halves(tiles *t, const nnc_kins *ins, int run, V *out)
         int h = i / (n / 2), row = i % (n / 2);
         e->shift[t->axis[1]] = h * n / 2;
         for (int high = 0; high < 2; high++) {
-            e->shift[t->axis[0]] = (2 * (row / run) + high) * run + row % run;
+            e->shift[t->axis[0]] = t->from + (2 * (row / run) + high) * run + row % run;
             half[high] = ll_load_row(e, ins, n / 2);
         }
         out[i] = ll_shuffle(e->m, half[0], half[1], lane, n);
@@ -96,13 +98,14 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
     if (halves)
         load_halves(t, ins, run, out);
     for (int r = 0; r < e->lanes && !halves; r++) {
-        e->shift[t->axis[0]] = r;
+        e->shift[t->axis[0]] = t->from + r;
         out[r] = r < t->live[0] ? ll_load_row(e, ins, t->live[1])
                                 : LLVMConstNull(ll_vec(ll_memory_type(e->m, d), e->lanes));
     }
     for (int r = 0; r < e->lanes && whole; r++) {
         e->shift[t->axis[0]] =
-            r + e->lanes; /* rows of the next tiles: too far apart for the hardware prefetcher */
+            t->from + r +
+            e->lanes; /* rows of the next tiles: too far apart for the hardware prefetcher */
         ll_prefetch(e, ins, false, false);
     }
     e->shift[t->axis[0]] = 0;
@@ -149,18 +152,85 @@ static void single(tiles *t)
     ll_loop_end(e->m, &l);
 }
 
+/* Is a copy of the body for each row of a tile too much code? Vectors of bool are bits in memory, and not looped over. */
+static bool is_long(const tiles *t)
+{
+    enum { FUNCTION = 20, MOST = 400 };
+    const nnc_kernel *k = t->e->k;
+    int code = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->dtype == DT_bool && nnc_kernel_tiles(k, in, t->axis[0], t->axis[1]))
+            return false;
+        code += in->op == KO_sop && nnc_sops[in->sop].flags & OF_slow ? FUNCTION : 1;
+    }
+    return code * t->e->lanes > MOST;
+}
+
+/* Transposes `live` elements of rows of `wide` lanes, tile by tile, into memory. */
+static V store_rows(tiles *t, const nnc_kins *ins, int live, int wide)
+{
+    ll_emit *e = t->e;
+    ll_mod *m = e->m;
+    V memory = ll_stack(m, SIDE * (int64_t)sizeof(double) * wide), row[SIDE];
+    for (int q = 0; q < wide; q += e->lanes) {
+        t->from = q;
+        t->live[0] = (int)nnc_max64(nnc_min64(e->lanes, live - q), 0);
+        load_square(t, ins, row);
+        for (int j = 0; j < t->live[1]; j++) {
+            V at = ll_i64(m, (j * wide + q) / e->lanes);
+            LLVMBuildStore(
+                m->b, row[j], LLVMBuildGEP2(m->b, LLVMTypeOf(row[j]), memory, &at, 1, ""));
+        }
+    }
+    t->from = 0;
+    t->live[0] = live;
+    return memory;
+}
+
+/* Rows of up to four tiles, in a loop: a body with functions is long, and its chains are hidden behind those of other vectors. */
+static void loop_rows(tiles *t)
+{
+    ll_emit *e = t->e;
+    ll_mod *m = e->m;
+    const int lanes = e->lanes, live = t->live[0], wide = (int)nnc_max64(ll_pow2_up(live), lanes);
+    V *at = &e->axis[t->axis[1]], from = *at;
+    ll_loop l;
+    for (int i = 0; i < e->k->n_ins; i++)
+        e->given[i] = nnc_kernel_tiles(e->k, &e->k->ins[i], t->axis[0], t->axis[1])
+                          ? store_rows(t, &e->k->ins[i], live, wide)
+                          : NULL;
+    ll_loop_begin(m, &l, ll_i64(m, 0), ll_i64(m, t->live[1]), ll_i64(m, 1), NULL, NULL, 0);
+    *at = LLVMBuildNSWAdd(m->b, from, l.i, "");
+    for (int i = 0; i < e->k->n_ins; i++)
+        if (e->given[i]) {
+            T row = ll_vec(ll_dtype(m, (nnc_dtype)e->k->ins[i].dtype), wide);
+            V p = LLVMBuildGEP2(m->b, row, e->given[i], &l.i, 1, "");
+            e->given[i] = LLVMBuildLoad2(m->b, row, p, "");
+        }
+    e->lanes = wide;
+    e->mask = live < wide ? ll_lanes_mask(m, wide, live) : NULL;
+    ll_stages(e);
+    e->lanes = lanes;
+    e->mask = NULL;
+    *at = from;
+    ll_loop_end(m, &l);
+}
+
 /* Few columns are gathered, and one row is copied by elements: transposing would compute, and compile, as much as for a whole tile. */
 static void square(tiles *t)
 {
     enum { FEW = 2 };
     ll_emit *e = t->e;
     const nnc_kernel *k = e->k;
-    want_lines(t);
     V *got = nnc_calloc((size_t)k->n_ins * SIDE + 1, sizeof *got);
     e->given = nnc_calloc((size_t)k->n_ins + 1, sizeof *e->given);
     if (!got || !e->given) {
         e->oom = true;
+    } else if (t->looped) {
+        loop_rows(t);
     } else {
+        want_lines(t);
         for (int i = 0; i < k->n_ins; i++)
             if (t->live[1] > FEW && nnc_kernel_tiles(k, &k->ins[i], t->axis[0], t->axis[1]))
                 load_square(t, &k->ins[i], got + (size_t)i * SIDE);
@@ -210,5 +280,9 @@ void ll_tiles(ll_emit *e, V chunk, V block)
         .size = {columns > 0 ? columns : n, nnc_sched_n(s, KD_tile, across)}};
     e->vax = v;
     e->lanes = nnc_sched_width(s);
-    ll_spans(e->m, chunk, t.size[0], n, e->lanes, columns_at, &t);
+    t.looped = is_long(&t);
+    int lanes = t.looped ? WIDE * e->lanes : e->lanes;
+    while (lanes > e->lanes && (lanes / 2 >= t.size[0] || (t.size[0] < n && t.size[0] % lanes)))
+        lanes /= 2;
+    ll_spans(e->m, chunk, t.size[0], n, lanes, columns_at, &t);
 }
