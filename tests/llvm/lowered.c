@@ -241,6 +241,10 @@ static void check_parts(void draw(nnc_text *, uint64_t, bool))
         }
         CHECK_USUAL(s.n > 10);
         CHECK(!s.n || run_set(&s, e, (uint64_t)bits));
+        for (int i = 0; i < s.n; i++) { /* parts in objects of their own */
+            const set alone = {.k = {s.k[i]}, .n = 1};
+            CHECK(!nnc_kernel_in_parts(s.k[i]) || run_set(&alone, e, (uint64_t)i));
+        }
         nnc_arena_deinit(&s.arena);
     }
     narrow = NULL;

@@ -121,9 +121,13 @@ V ll_quotient(ll_mod *m, V u, int64_t n); /* u / n; u < 2^31 */
 nnc_hash128 ll_code_key(const ll_mod *m, nnc_hash128 machine);
 /* Defines the sizes in the module's object, and names its function, which was compiled under a name that is no shorter. */
 void ll_define_sizes(const ll_mod *m, char *object, const char *function);
-/* Copies the object of this key to *out (nnc_malloc), perhaps when another thread has compiled it. False: the caller compiles it, and calls
- * ll_code_put in any case. bytes NULL: it failed. */
-bool ll_code_get(nnc_hash128 key, char **out, size_t *n);
+/* Copies the object of this key to *out (nnc_malloc). */
+enum ll_found {
+    LL_FOUND,
+    LL_NEW, /* the caller compiles it, and calls ll_code_put in any case; bytes NULL: it failed */
+    LL_BUSY, /* another thread compiles it; never where the call may wait */
+};
+enum ll_found ll_code_get(nnc_hash128 key, bool wait, char **out, size_t *n);
 void ll_code_put(nnc_hash128 key, const char *bytes, size_t n);
 
 /* ---- math.c, lanes.c: functions of floats ------------------------------------------------------------------------- */
@@ -248,14 +252,30 @@ void ll_store_lanes(ll_emit *e, const nnc_kins *ins, V v, int live);
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
+/* Adds a function of a kernel's type. */
+V ll_function(ll_mod *m, const char *name);
 /* Adds the kernel's function to the module: m->fn. */
 void ll_declare(ll_mod *m, const nnc_kernel *k);
 /* Returns from the function if it has no work items, since loops of ll_loop_begin run at least once. */
 void ll_return_unless_units(ll_mod *m);
 /* The lowest digit of u in base n; *u becomes u / n. */
 V ll_digit(ll_mod *m, V *u, int64_t n);
-/* parts.c: defines the function of a kernel in parts, and the parts' functions. */
-nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
+/* parts.c: a kernel in parts, each of them a kernel. open: k's parts; n = 0: it has none. Zero-initialise, then ll_parts_deinit. */
+typedef struct ll_parts {
+    nnc_arena a;
+    nnc_kpart part[NNC_KPARTS];
+    int n;
+    struct ll_rows *row; /* by buffer of k */
+} ll_parts;
+nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink);
+void ll_parts_deinit(ll_parts *p);
+/* Name of part i's function in an object of its own. */
+enum { LL_PART_NAME = 16 };
+char *ll_part_name(char name[LL_PART_NAME], int i);
+/* Defines k's function, which calls those of its parts for each unit: fn[], or NULL: of other objects. */
+void ll_parts_call(ll_mod *m, const nnc_kernel *k, const ll_parts *p, const V *fn);
+/* Defines k's function and those of its parts in one module. */
+nnc_status ll_parts_together(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_ins(ll_emit *e, int i); /* instruction i, which is no reduction, at the current place */
 /* pack.c: emits the posts of a stage whose sums are numbers, computing functions of several of them as lanes of a vector. False: it has

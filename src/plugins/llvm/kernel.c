@@ -830,13 +830,17 @@ static void string_attr(ll_mod *m, const char *key, const char *value)
     LLVMAddAttributeAtIndex(m->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
-void ll_declare(ll_mod *m, const nnc_kernel *k)
+V ll_function(ll_mod *m, const char *name)
 {
     T par[4] = {m->ptr, m->i64, m->i64, m->ptr};
+    return LLVMAddFunction(m->m, name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
+}
+
+void ll_declare(ll_mod *m, const nnc_kernel *k)
+{
     char bits[16];
     int axis;
-    m->fn =
-        LLVMAddFunction(m->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
+    m->fn = ll_function(m, k->name);
     ll_attr(m, m->fn, "nounwind");
     snprintf(bits, sizeof bits, "%d", m->t->vector_bits > 128 ? m->t->vector_bits : 128);
     string_attr(m, "prefer-vector-width", bits);
@@ -949,8 +953,7 @@ bool ll_open(ll_emit *e, nnc_arena *a)
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
     if (nnc_kernel_in_parts(k))
-        return ll_parts(m, k, sink);
-    m->shared &= k->sched.domain <= INT32_MAX; /* as ll_quotient needs it */
+        return ll_parts_together(m, k, sink);
     NNC_LOCAL(nnc_arena) a = {0};
     ll_emit e = {.m = m, .k = k, .whole = k, .vax = -1};
     nnc_kring *ring = NULL;
