@@ -162,6 +162,14 @@ typedef struct ll_sum { /* an offset computed in `block`, and its address in a b
     int buf;
 } ll_sum;
 
+#define LL_TESTS 16
+typedef struct ll_test { /* whether v is .. limit, in `block` */
+    LLVMBasicBlockRef block;
+    V v, holds;
+    LLVMIntPredicate is;
+    int64_t limit;
+} ll_test;
+
 enum ll_phase {
     LL_WHOLE, /* the stages */
     LL_INIT, /* blocked sums: accumulators to memory */
@@ -218,8 +226,8 @@ struct ll_emit {
         int64_t bytes;
         int buf;
     } place[LL_PLACES];
-    unsigned next_place;
-    unsigned next_sum;
+    ll_test test[LL_TESTS];
+    unsigned next_place, next_sum, next_test;
     bool oom;
     bool narrow; /* this copy runs rarely: at most 16 lanes */
     V *acc; /* reductions of the current stage: 2 per reduce (value, index) */

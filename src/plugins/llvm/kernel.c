@@ -159,11 +159,22 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
     ll_loop_end(e->m, &l);
 }
 
+/* Strips along the register-blocked axes that the guard sees. */
+static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
+{
+    int64_t n = 1;
+    for (int a = 0; a < e->k->n_outer; a++)
+        if (g->e.k[a] && e->stripped >> a & 1)
+            n *= nnc_ceildiv(
+                e->whole->axis[a].extent, nnc_sched_n(&e->whole->sched, KD_unroll, a));
+    return n;
+}
+
 /* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
- * outside. */
+ * outside, and its strips are few: otherwise the code of its edges is longer than it is worth. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
-    enum { TAPS = 5 };
+    enum { TAPS = 5, FEW = 6 };
     int a = s->ax[level];
     if (level < s->n_map || level != s->n - 2 || !e->stripped || e->k->axis[a].extent > TAPS)
         return false;
@@ -171,7 +182,7 @@ static bool decides(const ll_emit *e, const stage *s, int level)
         const nnc_kins *in = &e->k->ins[i];
         const nnc_kins *x = in->op == KO_reduce ? ll_source(e, in) : NULL;
         for (int g = 0; x && g < x->n_guard; g++) {
-            bool open = x->guard[g].e.k[a] == 0;
+            bool open = x->guard[g].e.k[a] == 0 || strips_of(e, &x->guard[g]) > FEW;
             int64_t c;
             for (int b = 0; b < e->k->n_axis; b++)
                 open |=
