@@ -195,7 +195,7 @@ static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool b
                         of.weight[j % of.side][i % NNC_WINOGRAD_TAPS]);
     const nnc_type t = nnc_type_make(DT_f32, 2, (int64_t[]){points, TAPS});
     const int64_t split[2][4] = {{k.dim[0] / panel, panel, k.dim[1], TAPS},
-                      {k.dim[0], k.dim[1] / panel, panel, TAPS}},
+        {k.dim[0], k.dim[1] / panel, panel, TAPS}},
                   perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}},
                   all[] = {points, k.dim[back] / panel, k.dim[!back], panel};
     const nnc_ref taps = nnc_transpose(p->g, nnc_reshape(p->g, w, 4, split[back]), perm[back]);

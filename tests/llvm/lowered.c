@@ -804,6 +804,57 @@ TEST(contraction_with_a_long_epilogue)
     nnc_text_deinit(&t);
 }
 
+/* The epilogue's code is that of one point. */
+TEST(points_of_an_epilogue_are_a_loop)
+{
+    const nnc_emitter *e = kb_emitter();
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_kernel *k = block_of_functions(&a);
+    char *text = NULL;
+    size_t n;
+    int quotients = 0;
+    CHECK(k != NULL);
+    if (!e || !k)
+        return;
+    CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_llvm, &text, &n, test_sink));
+    for (const char *t = text; t && (t = strstr(t, " fdiv ")); t++)
+        quotients++;
+    CHECK_INT(quotients, 1);
+    nnc_free(text);
+}
+
+/* Functions after the sums of a strip, whose points are a loop: whole strips and shorter ones, parts of vectors, short sums and such in
+ * pieces, operands per row, per column and per result. */
+TEST(functions_after_strips)
+{
+    static const char *const epilogue[] = {"%o = silu %z", "%a = add %z, %s\n%o = sigmoid %a",
+        "%g = gelu %z\n%o = mul %g, %s", "%a = mul %z, %z\n%b = exp %a\n%o = add %b, %s"};
+    const nnc_emitter *e = kb_emitter();
+    uint64_t key = nnc_rng_key("functions after strips", test_seed), at = 0;
+    for (int i = 0; e && i < test_draws(40); i++) {
+        int r[5];
+        char text[700], s[40];
+        for (size_t k = 0; k < NNC_COUNT(r); k++)
+            r[k] = (int)(nnc_rng_u32(key, at++) % 1000);
+        const int rows = 14 + r[0] % 60, columns = 16 + r[1] % 80,
+                  sum = i % 4 ? 4 + r[2] % 60 : 300 + r[2] % 300;
+        snprintf(s, sizeof s,
+            r[3] % 3 == 0   ? "%d,%d"
+            : r[3] % 3 == 1 ? "%d,1"
+                            : "1,%d",
+            r[3] % 3 == 2 ? columns : rows, columns);
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%w = input : f32[%d,%d]\n%%q = input : "
+            "f32[%s]\n"
+            "%%y = fused %%x, %%w, %%q {\n%%i = input : f32[%d,%d]\n%%j = input : f32[%d,%d]\n"
+            "%%s = input : f32[%s]\n%%p = matmul %%i, %%j\n%%c = constant : f32[] = [0.05]\n"
+            "%%z = mul %%p, %%c\n%s\nreturn %%o }\nreturn %%y }",
+            rows, sum, sum, columns, s, rows, sum, sum, columns, s,
+            epilogue[r[4] % NNC_COUNT(epilogue)]);
+        contraction(e, text, -1, -1);
+    }
+}
+
 /* This CPU, or one without fused multiply-adds. */
 static nnc_target maybe_without_fma(bool fma)
 {

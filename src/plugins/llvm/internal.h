@@ -200,6 +200,7 @@ struct ll_emit {
     V *kept; /* accumulators where terms may be left out: 2 per reduce */
     uint32_t stripped; /* unrolled axes that k has in strips already, register blocks */
     uint32_t rows; /* the same of rows at once */
+    ll_emit *point; /* a strip's kernel before it became a strip, where its epilogue is a loop over points; NULL: others */
     int n_part;
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
     struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
@@ -320,10 +321,13 @@ V ll_red_together(ll_emit *e, const int *r, int n);
 /* Sets the values of all of the stage's reductions: those of a kind are combined together, in fewer instructions. */
 void ll_red_all(ll_emit *e);
 bool ll_red_fused(const ll_emit *e, int r); /* its product is part of a multiply-add */
+/* A loop over the points of a strip, around the epilogue of one (e->point), whose sum is read from memory. False: there is none. */
+bool ll_point_posts(ll_emit *e);
 /* From begin to end the accumulators of a register block's partial sums are in memory; add: adds the values acc[] to them. Values that live
  * through all loops around the innermost one would take LLVM as long as all else in such a kernel. */
 void ll_totals_begin(ll_emit *e);
 void ll_totals_add(ll_emit *e);
 void ll_totals_end(ll_emit *e);
+V ll_total_get(ll_emit *e, V r); /* while they are in memory */
 
 #endif

@@ -165,8 +165,7 @@ static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
     int64_t n = 1;
     for (int a = 0; a < e->k->n_outer; a++)
         if (g->e.k[a] && e->stripped >> a & 1)
-            n *= nnc_ceildiv(
-                e->whole->axis[a].extent, nnc_sched_n(&e->whole->sched, KD_unroll, a));
+            n *= nnc_ceildiv(e->whole->axis[a].extent, nnc_sched_n(&e->whole->sched, KD_unroll, a));
     return n;
 }
 
@@ -513,7 +512,7 @@ static void nest(ll_emit *e, stage *s, int level)
         run_last(e, s, level);
     else if (level < s->n)
         run_axis(e, s, level);
-    if (level != s->n_map)
+    if (level != s->n_map || ll_point_posts(e))
         return;
     if (e->totals)
         ll_totals_end(e);
