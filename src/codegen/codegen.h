@@ -12,7 +12,15 @@
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math, nnc_arena *a, nnc_sink *sink);
 
 /* An emitter translates kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
-typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
+typedef enum nnc_emit {
+    EMIT_object,
+    EMIT_idle, /* an object; none (*out is NULL) where the call would wait for another thread, which compiles the same code */
+    EMIT_llvm,
+    EMIT_asm,
+    EMIT_cuda,
+    EMIT_ptx,
+    EMIT_cubin
+} nnc_emit;
 typedef struct nnc_emitter {
     const char *name;
     const char *version; /* part of cache keys */
@@ -46,7 +54,8 @@ size_t nnc_cuda_argument(const char **code, void *out);
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
 
 /* A minimal loader for the LLVM emitter's relocatable objects (ELF of x86-64 or AArch64; text, rodata, relative relocations). NULL with the
- * reason in *why (NULL: out of memory). The symbol "zeros" is a read-only block of zero bytes, at a multiple of 64. */
+ * reason in *why (NULL: out of memory). The symbol "zeros" is a read-only block of zero bytes, at a multiple of 64. Objects may follow each
+ * other in `bytes`: each may call functions of those before it. */
 enum { NNC_OBJECT_ZEROS = 32 << 10 };
 typedef struct nnc_object nnc_object;
 nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why);

@@ -20,12 +20,14 @@ struct nnc_object {
         void *at;
     } * sym;
     size_t n_sym;
+    nnc_object *before; /* an object whose functions this one may call; NULL: there is none */
 };
 
 #if defined __LP64__ && (defined __x86_64__ || defined __aarch64__)
 
 #define MAX_SECTIONS 4096
 #define STUB 16 /* of a function: its jump, and its address */
+#define MAX_CALLS 16 /* of functions of other objects */
 #if defined __x86_64__
 #define MACHINE EM_X86_64
 #define MACHINE_NAME "x86-64"
@@ -89,7 +91,9 @@ typedef struct loading {
     const char *str; /* the symbols' string table */
     size_t n_str;
     size_t stubs, zeros; /* offsets in the map */
+    size_t calls; /* stubs of functions of other objects */
     size_t text_end;
+    size_t end; /* of the section table, which comes last */
     nnc_object *o;
 } loading;
 
@@ -119,6 +123,7 @@ static bool read_header(loading *l)
         !inside(l, h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr)))
         return no(l, "the section table lies outside the object");
     l->n_sec = h.e_shnum;
+    l->end = h.e_shoff + l->n_sec * sizeof(Elf64_Shdr);
     l->sec = nnc_malloc(l->n_sec * sizeof *l->sec);
     l->at = nnc_malloc(l->n_sec * sizeof *l->at);
     if (!l->sec || !l->at)
@@ -194,7 +199,7 @@ static bool place_sections(loading *l)
         }
         if (code) {
             l->stubs = (end + STUB - 1) & ~(size_t)(STUB - 1);
-            end = l->stubs + N_IMPORTS * STUB;
+            end = l->stubs + (N_IMPORTS + MAX_CALLS) * STUB;
             end = (end + page - 1) & ~(page - 1);
             l->text_end = end;
         }
@@ -219,20 +224,25 @@ static bool map_sections(loading *l)
 
 /* ---- relocations -------------------------------------------------------------------------------------------------- */
 
-/* Address of an imported function's stub, created on first use, or of the zeros. 0: no such symbol. */
+/* Writes stub i, which jumps to the address of a function in *fn, and returns its own address. */
+static uint64_t put_stub(loading *l, size_t i, const void *fn)
+{
+    uint8_t *s = l->o->map + l->stubs + i * STUB;
+    memcpy(s, jump, 8);
+    memcpy(s + 8, fn, 8);
+    return (uint64_t)(uintptr_t)s;
+}
+
+/* Address of an imported function's stub, or of the zeros. 0: no such symbol. */
 static uint64_t import(loading *l, const char *name)
 {
     if (!strcmp(name, "zeros"))
         return (uint64_t)(uintptr_t)(l->o->map + l->zeros);
-    for (size_t i = 0; i < N_IMPORTS; i++) {
-        if (strcmp(imports[i].name, name))
-            continue;
-        uint8_t *s = l->o->map + l->stubs + i * STUB;
-        memcpy(s, jump, 8);
-        memcpy(s + 8, &imports[i].fn, 8);
-        return (uint64_t)(uintptr_t)s;
-    }
-    return 0;
+    for (size_t i = 0; i < N_IMPORTS; i++)
+        if (!strcmp(imports[i].name, name))
+            return put_stub(l, i, &imports[i].fn);
+    void *fn = nnc_object_symbol(l->o->before, name);
+    return fn && l->calls < MAX_CALLS ? put_stub(l, N_IMPORTS + l->calls++, &fn) : 0;
 }
 
 /* Address of symbol i in the map. */
@@ -421,21 +431,36 @@ static bool protect(loading *l)
     return true;
 }
 
+static bool load(loading *l)
+{
+    bool ok = l->o && read_header(l) && read_symbols(l) && place_sections(l) && map_sections(l) &&
+              relocate_all(l) && export_symbols(l) && protect(l);
+    nnc_free(l->sec);
+    nnc_free(l->at);
+    nnc_free(l->sym);
+    return ok;
+}
+
 nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
 {
-    loading l = {.bytes = bytes, .n = n, .why = NULL};
-    l.o = nnc_calloc(1, sizeof *l.o);
-    bool ok = l.o && read_header(&l) && read_symbols(&l) && place_sections(&l) &&
-              map_sections(&l) && relocate_all(&l) && export_symbols(&l) && protect(&l);
-    nnc_free(l.sec);
-    nnc_free(l.at);
-    nnc_free(l.sym);
-    if (ok)
-        return l.o;
-    if (why)
-        *why = l.why;
-    nnc_object_unload(l.o);
-    return NULL;
+    nnc_object *last = NULL;
+    size_t at = 0;
+    do {
+        loading l = {.bytes = (const uint8_t *)bytes + at, .n = n - at};
+        l.o = nnc_calloc(1, sizeof *l.o);
+        if (l.o) {
+            l.o->before = last;
+            last = l.o;
+        }
+        if (!load(&l)) {
+            if (why)
+                *why = l.why;
+            nnc_object_unload(last);
+            return NULL;
+        }
+        at += l.end;
+    } while (at < n);
+    return last;
 }
 
 #else
@@ -453,19 +478,22 @@ nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
 
 void *nnc_object_symbol(const nnc_object *o, const char *name)
 {
-    for (size_t i = 0; i < o->n_sym; i++)
-        if (!strcmp(o->sym[i].name, name))
-            return o->sym[i].at;
+    for (; o; o = o->before)
+        for (size_t i = 0; i < o->n_sym; i++)
+            if (!strcmp(o->sym[i].name, name))
+                return o->sym[i].at;
     return NULL;
 }
 
 void nnc_object_unload(nnc_object *o)
 {
-    if (!o)
-        return;
-    if (o->map)
-        munmap(o->map, o->size);
-    nnc_free(o->names);
-    nnc_free(o->sym);
-    nnc_free(o);
+    while (o) {
+        nnc_object *before = o->before;
+        if (o->map)
+            munmap(o->map, o->size);
+        nnc_free(o->names);
+        nnc_free(o->sym);
+        nnc_free(o);
+        o = before;
+    }
 }

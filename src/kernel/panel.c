@@ -160,6 +160,8 @@ bool nnc_kernel_panel_split(
         return false;
     *fill->stage = (nnc_kstage){0, 0, fill->n_ins, fill->n_ins, fill->n_ins};
     fill->sched = (nnc_kschedule){.domain = k->sched.domain, .grain = 1};
+    /* several machine vectors at once hide latencies; channels are often a multiple of these, so that kernels share code */
+    enum { LANES = 32 };
     for (int s = 0; s < k->n_axis; s++) {
         if (s < k->n_outer && p->stride[s])
             (void)nnc_sched_put(&fill->sched, KD_tile, s, nnc_sched_n(&k->sched, KD_tile, s));
@@ -168,7 +170,7 @@ bool nnc_kernel_panel_split(
         fill->stage->axes |= 1u << s;
         fill->axis[s].kind = KA_map;
         nnc_sched_drop(&fill->sched, KD_vector, -1);
-        (void)nnc_sched_put(&fill->sched, KD_vector, s, 2 * nnc_sched_width(&k->sched));
+        (void)nnc_sched_put(&fill->sched, KD_vector, s, LANES);
     }
     sums->ins[p->x] = access;
     sums->ins[p->x].op = KO_load;

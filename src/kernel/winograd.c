@@ -91,7 +91,7 @@ static int32_t put(winograd *w, const nnc_kins *in)
 {
     nnc_kernel *k = w->k;
     for (int32_t i = w->stage; i < k->n_ins && in->op != KO_store; i++)
-        if (nnc_kins_equal(&k->ins[i], in))
+        if (k->ins[i].arg[0] == in->arg[0] && nnc_kins_equal(&k->ins[i], in))
             return i;
     if (k->n_ins == w->cap) {
         fails(w, "it has too many instructions");
@@ -659,7 +659,7 @@ static void lay_out(winograd *w, const nnc_type *y)
 
 static bool open_kernel(winograd *w, const nnc_type *x, const nnc_type *y, int epilogue)
 {
-    enum { TRANSFORMS = 2048 };
+    enum { TRANSFORMS = 1024 };
     nnc_kernel *k = w->k;
     const nnc_graph *g = w->s->outer ? w->s->outer : w->s->g;
     const nnc_ref out = w->s->owner ? w->s->owner->out : w->s->out[0];

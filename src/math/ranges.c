@@ -389,7 +389,8 @@ static range of_load(const nnc_kernel *k, int id)
     const nnc_kbuf *b = &k->buf[in->buf];
     range r = of_dtype(b->dtype);
     bool stored = false;
-    for (int i = 0; b->role == KB_tmp && i < id && !nnc_kernel_in_order(k); i++)
+    const int n = b->role == KB_tmp && !nnc_kernel_in_order(k) ? id : 0;
+    for (int i = 0; i < n; i++)
         if (k->ins[i].op == KO_store && k->ins[i].buf == in->buf) {
             range v = get(k, k->ins[i].arg[0]);
             v = nnc_kdtype(b->dtype) == b->dtype ? v : cast_to(v, b->dtype);

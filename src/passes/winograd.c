@@ -1,7 +1,7 @@
 /* passes/winograd.c -- convolutions of f32 with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less
  * time than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
  *
- *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = transpose(reshape(matmul(reshape(w), t))): [points, K/k, C, k]
+ *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = reshape(matmul(t, transpose(reshape(w)))): [points, K/k, C, k]
  *
  * A transposed convolution, the gradient of a source, is one by the turned window. A gradient of weights is the sum of those of blocks:
  *
@@ -188,19 +188,20 @@ static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool b
     nnc_winograd of;
     const nnc_type k = *nnc_typeof(p->g, w);
     (void)nnc_winograd_of(points, &of);
-    for (int i = 0; i < TAPS; i++)
-        for (int j = 0; j < points; j++)
-            m[(back ? TAPS - 1 - i : i) * points + j] =
+    for (int j = 0; j < points; j++)
+        for (int i = 0; i < TAPS; i++)
+            m[j * TAPS + (back ? TAPS - 1 - i : i)] =
                 (float)(of.weight[j / of.side][i / NNC_WINOGRAD_TAPS] *
                         of.weight[j % of.side][i % NNC_WINOGRAD_TAPS]);
-    const nnc_type t = nnc_type_make(DT_f32, 2, (int64_t[]){TAPS, points});
-    const nnc_ref in[2] = {
-        nnc_reshape(p->g, w, 2, (int64_t[]){k.dim[0] * k.dim[1], TAPS}), nnc_constant(p->g, &t, m)};
-    const nnc_ref u = nnc_build(p->g, OP_matmul, 2, in, 0, NULL);
-    const int64_t split[2][4] = {
-        {k.dim[0] / panel, panel, k.dim[1], points}, {k.dim[0], k.dim[1] / panel, panel, points}};
-    const int64_t perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}};
-    return nnc_transpose(p->g, nnc_reshape(p->g, u, 4, split[back]), perm[back]);
+    const nnc_type t = nnc_type_make(DT_f32, 2, (int64_t[]){points, TAPS});
+    const int64_t split[2][4] = {{k.dim[0] / panel, panel, k.dim[1], TAPS},
+        {k.dim[0], k.dim[1] / panel, panel, TAPS}},
+                  perm[2][4] = {{3, 0, 2, 1}, {3, 1, 0, 2}},
+                  all[] = {points, k.dim[back] / panel, k.dim[!back], panel};
+    const nnc_ref taps = nnc_transpose(p->g, nnc_reshape(p->g, w, 4, split[back]), perm[back]);
+    const nnc_ref in[2] = {nnc_constant(p->g, &t, m),
+        nnc_reshape(p->g, taps, 2, (int64_t[]){TAPS, k.dim[0] * k.dim[1]})};
+    return nnc_reshape(p->g, nnc_build(p->g, OP_matmul, 2, in, 0, NULL), 4, all);
 }
 
 /* Node c, the convolution, with transformed weights instead; its other operands are at `in`. */

@@ -117,9 +117,10 @@ typedef struct emission {
     maker *m;
     unit *unit;
     int n_unit;
-    int *todo; /* units without an object */
+    int *todo; /* units without an object, those with most code first */
     int n;
     atomic_int next;
+    int *later; /* by todo: the next one of those that a thread comes back to, or -1 */
     char **data; /* by todo; NULL: failed */
     size_t *size;
 } emission;
@@ -262,24 +263,57 @@ static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
     return whole;
 }
 
-static nnc_status emit_unit(emission *x, int i, nnc_sink *sink)
+static nnc_status emit_unit(emission *x, int i, nnc_emit what, nnc_sink *sink)
 {
     const unit *u = &x->unit[x->todo[i]];
     const machine *on = &x->m->on[u->kind];
     nnc_status s =
-        on->emitter->emit(u->k, u->n, on->env.target, EMIT_object, &x->data[i], &x->size[i], sink);
+        on->emitter->emit(u->k, u->n, on->env.target, what, &x->data[i], &x->size[i], sink);
     if (s != NNC_OK)
         x->data[i] = NULL;
     return s;
 }
 
+/* Units whose code another thread compiles come last: by then it has. */
 static void emit_some(void *ctx, int part, int parts)
 {
     emission *x = ctx;
+    int later = -1;
     (void)part;
     (void)parts;
     for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->n;)
-        (void)emit_unit(x, i, NULL);
+        if (emit_unit(x, i, EMIT_idle, NULL) == NNC_OK && !x->data[i]) {
+            x->later[i] = later;
+            later = i;
+        }
+    for (; later >= 0; later = x->later[later])
+        (void)emit_unit(x, later, EMIT_object, NULL);
+}
+
+/* Roughly the instructions of a unit's code. */
+static int64_t code_of(const unit *u)
+{
+    int64_t all = 0;
+    for (int i = 0; i < u->n; i++) {
+        const nnc_kschedule *s = &u->k[i]->sched;
+        int64_t n = u->k[i]->n_ins;
+        for (int d = 0; d < s->n; d++)
+            n = nnc_mul_sat(n, s->d[d].what == KD_unroll ? s->d[d].n : 1);
+        all = nnc_add_sat(all, n);
+    }
+    return all;
+}
+
+/* So that all threads end at about the same time. */
+static void longest_first(emission *x)
+{
+    for (int i = 1; i < x->n; i++) {
+        const int u = x->todo[i];
+        int at = i;
+        for (; at > 0 && code_of(&x->unit[x->todo[at - 1]]) < code_of(&x->unit[u]); at--)
+            x->todo[at] = x->todo[at - 1];
+        x->todo[at] = u;
+    }
 }
 
 /* Objects are indexed by unit while they are collected. */
@@ -297,7 +331,7 @@ static nnc_status without_code(emission *x, int i)
     maker *m = x->m;
     const unit *u = &x->unit[x->todo[i]];
     if (!can_interpret(target_of(m, u->kind)))
-        return emit_unit(x, i, m->sink);
+        return emit_unit(x, i, EMIT_object, m->sink);
     nnc_warn(m->sink, (nnc_loc){0},
         "kernel %s has no machine code (the emitter failed); it is interpreted",
         m->kernel[u->kernel[0]].k->name);
@@ -331,7 +365,9 @@ static nnc_status emit_missing(emission *x)
     x->n = n;
     x->data = ARENA_NEW(&m->scratch, char *, n + 1);
     x->size = ARENA_NEW(&m->scratch, size_t, n + 1);
-    NNC_NEED(x->data && x->size, m->sink);
+    x->later = ARENA_NEW(&m->scratch, int, n + 1);
+    NNC_NEED(x->data && x->size && x->later, m->sink);
+    longest_first(x);
     int jobs = m->o->jobs < n ? m->o->jobs : n;
     if (n)
         nnc_par_run(jobs > 1 ? jobs : 1, emit_some, x);

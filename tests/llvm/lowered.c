@@ -241,6 +241,10 @@ static void check_parts(void draw(nnc_text *, uint64_t, bool))
         }
         CHECK_USUAL(s.n > 10);
         CHECK(!s.n || run_set(&s, e, (uint64_t)bits));
+        for (int i = 0; i < s.n; i++) { /* parts in objects of their own */
+            const set alone = {.k = {s.k[i]}, .n = 1};
+            CHECK(!nnc_kernel_in_parts(s.k[i]) || run_set(&alone, e, (uint64_t)i));
+        }
         nnc_arena_deinit(&s.arena);
     }
     narrow = NULL;
@@ -782,12 +786,22 @@ TEST(rows_do_not_wait_for_each_other)
     nnc_free(code);
 }
 
-/* A function's values are used before the next point's are computed. */
+/* A function's values are used before the next point's are computed; machine code has a loop around those of one point. */
 TEST(points_of_an_epilogue_follow_each_other)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_kernel *k = block_of_functions(&a);
-    int functions = 0, stores = 0;
+    const nnc_kernel *as_is = k;
+    const nnc_emitter *e = kb_emitter();
+    char *text = NULL;
+    size_t n;
+    int functions = 0, stores = 0, quotients = 0;
+    if (k && e)
+        CHECK_OK(e->emit(&as_is, 1, kb_host(), EMIT_llvm, &text, &n, test_sink));
+    for (const char *t = text; t && (t = strstr(t, " fdiv ")); t++)
+        quotients++;
+    nnc_free(text);
+    CHECK_INT(quotients, e ? 1 : 0);
     CHECK(k && nnc_kernel_strip(k, 0, 14, &a));
     for (int i = 0; k && i < k->n_ins; i++) {
         functions += k->ins[i].op == KO_sop && k->ins[i].sop == SC_sigmoid;
@@ -810,6 +824,38 @@ TEST(contraction_with_a_long_epilogue)
     if (e)
         contraction(e, nnc_text_str(&t), true, -1);
     nnc_text_deinit(&t);
+}
+
+/* Functions after the sums of a strip, whose points are a loop: whole strips and shorter ones, parts of vectors, short sums and such in
+ * pieces, operands per row, per column and per result. */
+TEST(functions_after_strips)
+{
+    static const char *const epilogue[] = {"%o = silu %z", "%a = add %z, %s\n%o = sigmoid %a",
+        "%g = gelu %z\n%o = mul %g, %s", "%a = mul %z, %z\n%b = exp %a\n%o = add %b, %s"};
+    const nnc_emitter *e = kb_emitter();
+    uint64_t key = nnc_rng_key("functions after strips", test_seed), at = 0;
+    for (int i = 0; e && i < test_draws(40); i++) {
+        int r[5];
+        char text[700], s[40];
+        for (size_t k = 0; k < NNC_COUNT(r); k++)
+            r[k] = (int)(nnc_rng_u32(key, at++) % 1000);
+        const int rows = 14 + r[0] % 60, columns = 16 + r[1] % 80,
+                  sum = i % 4 ? 4 + r[2] % 60 : 300 + r[2] % 300;
+        snprintf(s, sizeof s,
+            r[3] % 3 == 0   ? "%d,%d"
+            : r[3] % 3 == 1 ? "%d,1"
+                            : "1,%d",
+            r[3] % 3 == 2 ? columns : rows, columns);
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%w = input : f32[%d,%d]\n%%q = input : "
+            "f32[%s]\n"
+            "%%y = fused %%x, %%w, %%q {\n%%i = input : f32[%d,%d]\n%%j = input : f32[%d,%d]\n"
+            "%%s = input : f32[%s]\n%%p = matmul %%i, %%j\n%%c = constant : f32[] = [0.05]\n"
+            "%%z = mul %%p, %%c\n%s\nreturn %%o }\nreturn %%y }",
+            rows, sum, sum, columns, s, rows, sum, sum, columns, s,
+            epilogue[r[4] % NNC_COUNT(epilogue)]);
+        contraction(e, text, -1, -1);
+    }
 }
 
 /* This CPU, or one without fused multiply-adds. */

@@ -70,6 +70,27 @@ TEST(object_cut_short)
     kb_free(&c);
 }
 
+/* Objects that follow each other are loaded together, and refused together. */
+TEST(objects_in_a_row)
+{
+    kb_code c;
+    if (!kb_emitter())
+        return;
+    make(&c);
+    char *p = nnc_malloc(2 * c.n + 1);
+    for (int i = 0; c.bytes && i < 2; i++)
+        memcpy(p + (size_t)i * c.n, c.bytes, c.n);
+    if (c.bytes) {
+        CHECK(loads(p, 2 * c.n));
+        CHECK(!loads(p, 2 * c.n - 1));
+        CHECK(!loads(p, c.n + 1));
+        p[c.n]++;
+        CHECK(!loads(p, 2 * c.n));
+    }
+    nnc_free(p);
+    kb_free(&c);
+}
+
 /* Every byte of headers and tables takes a few extreme values; random bytes elsewhere. */
 TEST(object_damaged)
 {

@@ -20,26 +20,37 @@ static void scaled_rows(const char *name, int64_t rows, int64_t columns, int64_t
     kb_done(&b, c, 16, columns);
 }
 
-/* The object's section of code, of *n bytes. */
-static const char *code_of(const kb_code *c, size_t *n)
+/* The section of code, of *n bytes, of object number `object`; NULL: there are fewer. */
+static const char *code_of(const kb_code *c, int object, size_t *n)
 {
     Elf64_Ehdr h;
     Elf64_Shdr s;
-    memcpy(&h, c->bytes, sizeof h);
+    const char *bytes = c->bytes;
+    for (int i = 0; i <= object; i++) {
+        bytes += i ? h.e_shoff + (size_t)h.e_shnum * sizeof s : 0;
+        if (bytes == c->bytes + c->n)
+            return NULL;
+        memcpy(&h, bytes, sizeof h);
+    }
     for (int i = 0; i < h.e_shnum; i++) {
-        memcpy(&s, c->bytes + h.e_shoff + (size_t)i * sizeof s, sizeof s);
+        memcpy(&s, bytes + h.e_shoff + (size_t)i * sizeof s, sizeof s);
         *n = s.sh_size;
         if (s.sh_type == SHT_PROGBITS && s.sh_flags & SHF_EXECINSTR && s.sh_size)
-            return c->bytes + s.sh_offset;
+            return bytes + s.sh_offset;
     }
     return NULL;
 }
 
-static bool same_code(const kb_code *c, const kb_code *d)
+static bool same_object(const kb_code *c, const kb_code *d, int object)
 {
     size_t n = 0, m = 0;
-    const char *x = code_of(c, &n), *y = code_of(d, &m);
+    const char *x = code_of(c, object, &n), *y = code_of(d, object, &m);
     return x && y && n == m && !memcmp(x, y, n);
+}
+
+static bool same_code(const kb_code *c, const kb_code *d)
+{
+    return same_object(c, d, 0);
 }
 
 /* AArch64's code has its sizes as immediates. */
@@ -104,6 +115,48 @@ TEST(sizes_of_sums_share_code)
         CHECK(kb_compile(&b, kb_host(), &code[i]) && same_code(&code[0], &code[i]));
     }
     for (size_t i = 0; i < NNC_COUNT(size); i++)
+        kb_free(&code[i]);
+}
+
+/* Winograd's convolution of a square image, and its epilogue, compiled alone; false: it is no kernel in parts here. */
+static bool winograd(int channels, int side, const char *epilogue, kb_code *c)
+{
+    char text[600];
+    nnc_scan scan;
+    NNC_LOCAL(nnc_arena) a = {0};
+    snprintf(text, sizeof text,
+        "graph @t {\n%%x = input : f32[1,%d,%d,%d]{0,2,3,1}\n%%u = input : f32[36,1,%d,64]\n"
+        "%%b = input : f32[64,1,1]\n%%z = fused %%x, %%u, %%b {\n"
+        "%%i = input : f32[1,%d,%d,%d]{0,2,3,1}\n%%w = input : f32[36,1,%d,64]\n"
+        "%%c = input : f32[64,1,1]\n"
+        "%%y = winograd %%i, %%w {pads=[1,1,1,1], block=[1,2]}\n%%s = add %%y, %%c\n"
+        "%%o = %s %%s\nreturn %%o }\nreturn %%z }",
+        channels, side, side, channels, channels, side, side, channels, epilogue);
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    const nnc_kernel *k =
+        g ? nnc_lower(g, nnc_def(g, g->output[0]), kb_host(), MATH_ulp2, &a, test_sink) : NULL;
+    bool ok = k && nnc_kernel_in_parts(k) && kb_compile_kernel(k, kb_host(), c);
+    nnc_graph_destroy(g);
+    return ok;
+}
+
+/* Points and products are the same code whatever the epilogue is, and so is the function that calls them. */
+TEST(parts_share_code)
+{
+    enum { POINTS, PRODUCT, RESULTS, CALLS, OBJECTS };
+    kb_code code[3] = {{0}};
+    size_t n;
+    if (!shares())
+        return;
+    CHECK(winograd(64, 168, "relu", &code[0]) && winograd(128, 336, "relu", &code[1]) &&
+          winograd(64, 168, "silu", &code[2]));
+    for (int i = POINTS; i < OBJECTS && code[2].o; i++) {
+        CHECK(same_object(&code[0], &code[1], i));
+        CHECK(same_object(&code[0], &code[2], i) == (i != RESULTS));
+    }
+    CHECK(!code[2].o || !code_of(&code[2], OBJECTS, &n));
+    for (size_t i = 0; i < NNC_COUNT(code); i++)
         kb_free(&code[i]);
 }
 

@@ -35,11 +35,14 @@ static void sines(kb *b, const char *name, int64_t n, int terms)
     kb_done(b, a, 16, 0);
 }
 
-/* Twice the same kernel: an object of several shares no code. */
+/* Twice the same kernel: an object of several shares no code. Where another thread compiles the same code, the second call waits for it. */
 static int emit(kb *b, int n, object *o)
 {
     const nnc_kernel *k[2] = {&b->k, &b->k};
-    return kb_emitter()->emit(k, n, kb_host(), EMIT_object, &o->bytes, &o->n, NULL) != NNC_OK;
+    const nnc_emitter *e = kb_emitter();
+    if (e->emit(k, n, kb_host(), EMIT_idle, &o->bytes, &o->n, NULL) == NNC_OK && o->bytes)
+        return 0;
+    return e->emit(k, n, kb_host(), EMIT_object, &o->bytes, &o->n, NULL) != NNC_OK || !o->bytes;
 }
 
 /* Kernel i of all threads has the same code, in other sizes. */

@@ -9,14 +9,16 @@
 
 static atomic_int emitted;
 static int asked;
-static bool emitter_fails, no_interpreter;
+static bool emitter_fails, emitter_busy, no_interpreter;
 static int unit = 1; /* kernels of one object */
 
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
     char **out, size_t *size, nnc_sink *sink)
 {
-    if (n > unit || what != EMIT_object || emitter_fails)
+    if (n > unit || (what != EMIT_object && what != EMIT_idle) || emitter_fails)
         return nnc_fail0(sink, NNC_E_DEVICE, "the fake emitter fails");
+    if (what == EMIT_idle && emitter_busy)
+        return NNC_OK;
     atomic_fetch_add(&emitted, 1);
     nnc_text text = {0};
     nnc_puts(&text, "ELF");
@@ -136,6 +138,10 @@ TEST(objects)
     CHECK(warm && same(cold, warm));
     nnc_plan *jobs = make(NULL, 4, &hits, &misses, "1");
     CHECK(jobs && same(cold, jobs) && emitted == 3);
+    emitter_busy = true;
+    nnc_plan *later = make(NULL, 2, &hits, &misses, "1");
+    emitter_busy = false;
+    CHECK(later && same(cold, later) && emitted == 3);
     nnc_plan *newer = make(cache, 1, &hits, &misses, "2");
     CHECK(newer && hits == 0 && misses == 3);
     emitter_fails = true;
@@ -147,6 +153,7 @@ TEST(objects)
     nnc_plan_destroy(cold);
     nnc_plan_destroy(warm);
     nnc_plan_destroy(jobs);
+    nnc_plan_destroy(later);
     nnc_plan_destroy(newer);
     nnc_plan_destroy(plain);
     nnc_cache_close(cache);

@@ -142,6 +142,21 @@ static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
     return false;
 }
 
+/* The comparison of v with a limit. Loads of windows ask for the same ones: equal limits are one symbol then, and one instruction. */
+static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
+{
+    ll_mod *m = e->m;
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b);
+    for (int i = 0; i < LL_TESTS; i++) {
+        const ll_test *t = &e->test[i];
+        if (t->block == here && t->v == v && t->is == is && t->limit == limit)
+            return t->holds;
+    }
+    V holds = LLVMBuildICmp(m->b, is, v, ll_offset(m, limit), "");
+    e->test[e->next_test++ % LL_TESTS] = (ll_test){here, v, holds, is, limit};
+    return holds;
+}
+
 /* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
@@ -166,11 +181,9 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
         }
         V v = dyn ? dyn : ll_i64(m, 0);
         if (low)
-            *uni =
-                and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSGE, v, ll_offset(m, g->lo - known), ""));
+            *uni = and_(m, *uni, compared(e, LLVMIntSGE, v, g->lo - known));
         if (high)
-            *uni =
-                and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSLT, v, ll_offset(m, g->hi - known), ""));
+            *uni = and_(m, *uni, compared(e, LLVMIntSLT, v, g->hi - known));
     }
 }
 

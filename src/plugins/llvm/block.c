@@ -10,9 +10,9 @@
 #include <assert.h>
 #include <string.h>
 
-/* Points from .. from + n - 1 of outer axis a, in groups of `strip`; NULL: out of memory. */
-static nnc_kernel *cut(
-    const nnc_kernel *k, int a, int64_t from, int64_t n, int strip, nnc_arena *mem)
+/* Points from .. from + n - 1 of outer axis a, in groups of `strip`, and in *point without groups; NULL: out of memory. */
+static nnc_kernel *cut(const nnc_kernel *k, int a, int64_t from, int64_t n, int strip,
+    nnc_kernel *point, nnc_arena *mem)
 {
     nnc_kernel *c = ARENA_NEW(mem, nnc_kernel, 1);
     nnc_kins *ins = nnc_arena_memdup(mem, k->ins, sizeof *ins * (size_t)k->n_ins);
@@ -31,7 +31,37 @@ static nnc_kernel *cut(
         for (int g = 0; g < ins[i].n_guard; g++)
             ins[i].guard[g].e.c += ins[i].guard[g].e.k[a] * from;
     }
+    *point = *c;
     return strip > 1 && !nnc_kernel_strip(c, a, strip, mem) ? NULL : c;
+}
+
+/* Is the epilogue of a strip's points a loop? Functions take most of a strip's code, and more registers than there are beside its sums;
+ * the points' kernel has one sum in f32, and nothing else passes from its body to its epilogue. */
+static bool loops_over_points(const nnc_kernel *point, const nnc_kernel *strip)
+{
+    enum { FEW = 4 };
+    const nnc_kstage *s = point->stage;
+    bool slow = false, only = point->n_stage == 1 && nnc_kernel_added_axis(point) < 0 &&
+                              !(s->axes & nnc_kernel_axes(point, KA_map));
+    int sums = 0, all = 0;
+    for (int i = s->body0; i < s->body1; i++) {
+        const nnc_kins *in = &point->ins[i];
+        only = only && in->op != KO_store &&
+               (in->op != KO_reduce || (in->sop == KR_sum && in->dtype == DT_f32 && !in->running));
+        sums += in->op == KO_reduce;
+    }
+    for (int i = s->post0; i < s->post1; i++) {
+        const nnc_kins *in = &point->ins[i];
+        slow |= in->op == KO_sop && nnc_sops[in->sop].flags & OF_slow;
+        for (int j = 0; j < 3; j++) {
+            const int32_t x = in->arg[j];
+            only = only && (x < 0 || x >= s->post0 || point->ins[x].op == KO_reduce ||
+                               point->ins[x].op == KO_const);
+        }
+    }
+    for (int i = 0; i < strip->n_ins; i++)
+        all += strip->ins[i].op == KO_reduce;
+    return only && slow && sums == 1 && all >= FEW;
 }
 
 /* The axis to be unrolled next, or -1. */
@@ -82,7 +112,10 @@ static bool add_part(
     if (from >= to)
         return true;
     const bool rows = nnc_kernel_rows(e->k, &axis) > 1;
-    nnc_kernel *c = cut(e->k, a, from * each, (to - from) * n, rows && n < each ? 1 : (int)n, mem);
+    nnc_kernel *point = ARENA_NEW(mem, nnc_kernel, 1);
+    nnc_kernel *c = point ? cut(e->k, a, from * each, (to - from) * n,
+                                rows && n < each ? 1 : (int)n, point, mem)
+                          : NULL;
     p->e = ARENA_NEW(mem, ll_emit, 1);
     if (!c || !p->e)
         return false;
@@ -91,13 +124,62 @@ static bool add_part(
     p->to = to;
     p->each = c->axis[a].extent / (to - from); /* 1, but where a body was too long for strips */
     *p->e = *e;
+    p->e->point = NULL; /* of one axis only */
     p->e->n_part = 0;
     if (rows)
         p->e->rows |= 1u << a;
     else
         p->e->stripped |= 1u << a;
     p->e->k = c;
+    if (!e->stripped && !rows && loops_over_points(point, c)) {
+        p->e->point = ARENA_NEW(mem, ll_emit, 1);
+        if (!p->e->point)
+            return false;
+        *p->e->point = *e;
+        p->e->point->n_part = 0;
+        p->e->point->k = point;
+        if (!ll_open(p->e->point, mem))
+            return false;
+    }
     return ll_open(p->e, mem) && ll_block_open(p->e, mem);
+}
+
+bool ll_point_posts(ll_emit *e)
+{
+    ll_mod *m = e->m;
+    ll_emit *p = e->point;
+    bool wide = p && e->n_red > 1;
+    for (int r = 0; wide && r < e->n_red && !e->totals; r++)
+        wide = e->lanes > 0 && ll_lanes(e->acc[2 * r]) == e->lanes;
+    if (!wide)
+        return false;
+    const nnc_kstage *s = p->k->stage;
+    const int a = __builtin_ctz(e->stripped);
+    ll_loop l;
+    if (!e->totals)
+        ll_totals_begin(e);
+    V first = LLVMBuildNSWMul(m->b, e->axis[a], ll_i64(m, e->n_red), "");
+    ll_loop_begin(m, &l, ll_i64(m, 0), ll_i64(m, e->n_red), ll_i64(m, 1), NULL, NULL, 0);
+    memcpy(p->axis, e->axis, sizeof e->axis);
+    memcpy(p->shift, e->shift, sizeof e->shift);
+    memset(p->sum, 0, sizeof p->sum);
+    p->axis[a] = LLVMBuildNSWAdd(m->b, first, l.i, "");
+    p->vax = e->vax;
+    p->lanes = e->lanes;
+    p->mask = e->mask;
+    p->args = e->args;
+    p->stream = e->stream;
+    for (int i = s->body0; i < s->body1; i++)
+        if (p->k->ins[i].op == KO_const)
+            ll_ins(p, i);
+        else if (p->k->ins[i].op == KO_reduce)
+            p->val[i] = ll_total_get(e, l.i);
+    for (int i = s->post0; i < s->post1; i++)
+        ll_ins(p, i);
+    ll_loop_end(m, &l);
+    e->totals = NULL;
+    e->oom |= p->oom;
+    return true;
 }
 
 bool ll_block_open(ll_emit *e, nnc_arena *mem)

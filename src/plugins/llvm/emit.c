@@ -202,40 +202,86 @@ static nnc_status finish(
     return s;
 }
 
-/* A copy of the kernel under a neutral name, *name (nnc_malloc), at least as long as its own and mostly of one length. */
-static nnc_status hide_name(const nnc_kernel *k, nnc_kernel *out, char **name, nnc_sink *sink)
+/* ---- one kernel --------------------------------------------------------------------------------------------------- */
+
+typedef struct alone {
+    const nnc_target *t;
+    const machine *own;
+    bool quick;
+    bool waits; /* for threads that compile the same code */
+    bool busy; /* it does not, and there is one: objects are missing */
+    nnc_text objects;
+} alone;
+
+/* A copy of the kernel under a neutral name, *neutral (nnc_malloc), at least as long as `name` and mostly of one length. */
+static nnc_status hide_name(
+    const nnc_kernel *k, const char *name, nnc_kernel *out, char **neutral, nnc_sink *sink)
 {
     enum { MOST = 128 };
-    const size_t n = strlen(k->name) > MOST ? strlen(k->name) : MOST;
+    const size_t n = strlen(name) > MOST ? strlen(name) : MOST;
     *out = *k;
-    *name = nnc_malloc(n + 1);
-    NNC_NEED(*name, sink);
-    memset(*name, 'k', n);
-    (*name)[n] = 0;
-    out->name = *name;
+    *neutral = nnc_malloc(n + 1);
+    NNC_NEED(*neutral, sink);
+    memset(*neutral, 'k', n);
+    (*neutral)[n] = 0;
+    out->name = *neutral;
     return NNC_OK;
 }
 
-/* The object of one kernel, from the code of another that differs in sizes only if there is one. AArch64's code would load each size from
- * memory, since its immediates are too short for symbols. */
-static nnc_status emit_shared(
-    ll_mod *m, const nnc_kernel *k, const machine *own, char **out, size_t *size, nnc_sink *sink)
+/* Appends the object of the module's function, under its name, from the code of another that differs in sizes only if there is one. */
+static nnc_status add_object(ll_mod *m, const char *name, alone *x, nnc_sink *sink)
 {
-    NNC_FREED char *name = NULL;
-    nnc_kernel hidden;
-    NNC_TRY(hide_name(k, &hidden, &name, sink));
-    m->shared = !m->aarch64;
-    NNC_TRY(ll_kernel(m, &hidden, sink));
-    NNC_NEED(!m->oom, sink);
-    const nnc_hash128 key = ll_code_key(m, own->key);
+    NNC_FREED char *code = NULL;
+    size_t n = 0;
     nnc_status s = NNC_OK;
-    if (!ll_code_get(key, out, size)) {
-        s = finish(m, own->tm, EMIT_object, out, size, sink);
-        ll_code_put(key, s ? NULL : *out, *size);
+    NNC_NEED(!m->oom, sink);
+    const nnc_hash128 key = ll_code_key(m, x->own->key);
+    const enum ll_found found = ll_code_get(key, x->waits, &code, &n);
+    if (found == LL_NEW) {
+        s = finish(m, x->own->tm, EMIT_object, &code, &n, sink);
+        ll_code_put(key, s ? NULL : code, n);
     }
+    x->busy = x->busy || found == LL_BUSY;
+    if (s != NNC_OK || x->busy)
+        return s;
+    ll_define_sizes(m, code, name);
+    nnc_putn(&x->objects, code, n);
+    return NNC_OK;
+}
+
+/* Appends the object of a kernel without parts, or of the function that calls its parts. AArch64's code would load each size from memory,
+ * since its immediates are too short for symbols. */
+static nnc_status add_function(
+    const nnc_kernel *k, const ll_parts *p, const char *name, alone *x, nnc_sink *sink)
+{
+    NNC_FREED char *neutral = NULL;
+    nnc_kernel hidden;
+    ll_mod m;
+    nnc_status s = NNC_OK;
+    NNC_TRY(hide_name(k, name, &hidden, &neutral, sink));
+    open_module(&m, x->t, x->own->tm);
+    m.quick = x->quick;
+    m.shared = !m.aarch64 && k->sched.domain <= INT32_MAX; /* as ll_quotient needs it */
+    if (p && p->n)
+        ll_parts_call(&m, &hidden, p, NULL);
+    else
+        s = ll_kernel(&m, &hidden, sink);
     if (!s)
-        ll_define_sizes(m, *out, k->name);
+        s = add_object(&m, name, x, sink);
+    close_module(&m);
     return s;
+}
+
+/* The objects of a kernel's parts, so that each is shared by itself, and that of the kernel. */
+static nnc_status emit_alone(const nnc_kernel *k, alone *x, nnc_sink *sink)
+{
+    NNC_LOCAL(ll_parts) p = {0};
+    char name[LL_PART_NAME];
+    if (nnc_kernel_in_parts(k))
+        NNC_TRY(ll_parts_open(&p, k, sink));
+    for (int i = 0; i < p.n; i++)
+        NNC_TRY(add_function(&p.part[i].k, NULL, ll_part_name(name, i), x, sink));
+    return add_function(k, &p, k->name, x, sink);
 }
 
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
@@ -243,7 +289,8 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
 {
     *out = NULL;
     *size = 0;
-    if (what != EMIT_object && what != EMIT_llvm && what != EMIT_asm)
+    const bool object = what == EMIT_object || what == EMIT_idle;
+    if (!object && what != EMIT_llvm && what != EMIT_asm)
         return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter supports only object, llvm and asm");
     if (t->kind != NNC_T_cpu)
         return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter supports only CPUs");
@@ -253,19 +300,26 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     machine own = take_machine(t, quick, sink);
     if (!own.tm)
         return NNC_E_DEVICE;
-    ll_mod m;
-    open_module(&m, t, own.tm);
-    m.quick = quick;
     nnc_status s = NNC_OK;
-    const bool alone = n == 1 && what == EMIT_object && own.key.hi != ~(uint64_t)0;
-    if (alone)
-        s = emit_shared(&m, k[0], &own, out, size, sink);
-    for (int i = 0; i < n && s == NNC_OK && !alone; i++)
-        if (!LLVMGetNamedFunction(m.m, k[i]->name)) /* equal names are equal kernels */
-            s = ll_kernel(&m, k[i], sink);
-    if (s == NNC_OK && !alone)
-        s = finish(&m, own.tm, what, out, size, sink);
-    close_module(&m);
+    if (n == 1 && object && own.key.hi != ~(uint64_t)0) {
+        alone x = {.t = t, .own = &own, .quick = quick, .waits = what == EMIT_object};
+        s = emit_alone(k[0], &x, sink);
+        s = s == NNC_OK && x.objects.oom ? nnc_nomem(sink) : s;
+        if (s != NNC_OK || x.busy)
+            nnc_text_deinit(&x.objects);
+        *out = x.objects.s;
+        *size = x.objects.n;
+    } else {
+        ll_mod m;
+        open_module(&m, t, own.tm);
+        m.quick = quick;
+        for (int i = 0; i < n && s == NNC_OK; i++)
+            if (!LLVMGetNamedFunction(m.m, k[i]->name)) /* equal names are equal kernels */
+                s = ll_kernel(&m, k[i], sink);
+        if (s == NNC_OK)
+            s = finish(&m, own.tm, what, out, size, sink);
+        close_module(&m);
+    }
     give_back(own);
     return s;
 }

@@ -121,9 +121,13 @@ V ll_quotient(ll_mod *m, V u, int64_t n); /* u / n; u < 2^31 */
 nnc_hash128 ll_code_key(const ll_mod *m, nnc_hash128 machine);
 /* Defines the sizes in the module's object, and names its function, which was compiled under a name that is no shorter. */
 void ll_define_sizes(const ll_mod *m, char *object, const char *function);
-/* Copies the object of this key to *out (nnc_malloc), perhaps when another thread has compiled it. False: the caller compiles it, and calls
- * ll_code_put in any case. bytes NULL: it failed. */
-bool ll_code_get(nnc_hash128 key, char **out, size_t *n);
+/* Copies the object of this key to *out (nnc_malloc). */
+enum ll_found {
+    LL_FOUND,
+    LL_NEW, /* the caller compiles it, and calls ll_code_put in any case; bytes NULL: it failed */
+    LL_BUSY, /* another thread compiles it; never where the call may wait */
+};
+enum ll_found ll_code_get(nnc_hash128 key, bool wait, char **out, size_t *n);
 void ll_code_put(nnc_hash128 key, const char *bytes, size_t n);
 
 /* ---- math.c, lanes.c: functions of floats ------------------------------------------------------------------------- */
@@ -158,6 +162,14 @@ typedef struct ll_sum { /* an offset computed in `block`, and its address in a b
     int buf;
 } ll_sum;
 
+#define LL_TESTS 16
+typedef struct ll_test { /* whether v is .. limit, in `block` */
+    LLVMBasicBlockRef block;
+    V v, holds;
+    LLVMIntPredicate is;
+    int64_t limit;
+} ll_test;
+
 enum ll_phase {
     LL_WHOLE, /* the stages */
     LL_INIT, /* blocked sums: accumulators to memory */
@@ -188,6 +200,7 @@ struct ll_emit {
     V *kept; /* accumulators where terms may be left out: 2 per reduce */
     uint32_t stripped; /* unrolled axes that k has in strips already, register blocks */
     uint32_t rows; /* the same of rows at once */
+    ll_emit *point; /* a strip's kernel before it became a strip, where its epilogue is a loop over points; NULL: others */
     int n_part;
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
     struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
@@ -214,8 +227,8 @@ struct ll_emit {
         int64_t bytes;
         int buf;
     } place[LL_PLACES];
-    unsigned next_place;
-    unsigned next_sum;
+    ll_test test[LL_TESTS];
+    unsigned next_place, next_sum, next_test;
     bool oom;
     bool narrow; /* this copy runs rarely: at most 16 lanes */
     V *acc; /* reductions of the current stage: 2 per reduce (value, index) */
@@ -248,14 +261,30 @@ void ll_store_lanes(ll_emit *e, const nnc_kins *ins, V v, int live);
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
+/* Adds a function of a kernel's type. */
+V ll_function(ll_mod *m, const char *name);
 /* Adds the kernel's function to the module: m->fn. */
 void ll_declare(ll_mod *m, const nnc_kernel *k);
 /* Returns from the function if it has no work items, since loops of ll_loop_begin run at least once. */
 void ll_return_unless_units(ll_mod *m);
 /* The lowest digit of u in base n; *u becomes u / n. */
 V ll_digit(ll_mod *m, V *u, int64_t n);
-/* parts.c: defines the function of a kernel in parts, and the parts' functions. */
-nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
+/* parts.c: a kernel in parts, each of them a kernel. open: k's parts; n = 0: it has none. Zero-initialise, then ll_parts_deinit. */
+typedef struct ll_parts {
+    nnc_arena a;
+    nnc_kpart part[NNC_KPARTS];
+    int n;
+    struct ll_rows *row; /* by buffer of k */
+} ll_parts;
+nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink);
+void ll_parts_deinit(ll_parts *p);
+/* Name of part i's function in an object of its own. */
+enum { LL_PART_NAME = 16 };
+char *ll_part_name(char name[LL_PART_NAME], int i);
+/* Defines k's function, which calls those of its parts for each unit: fn[], or NULL: of other objects. */
+void ll_parts_call(ll_mod *m, const nnc_kernel *k, const ll_parts *p, const V *fn);
+/* Defines k's function and those of its parts in one module. */
+nnc_status ll_parts_together(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_ins(ll_emit *e, int i); /* instruction i, which is no reduction, at the current place */
 /* pack.c: emits the posts of a stage whose sums are numbers, computing functions of several of them as lanes of a vector. False: it has
@@ -292,10 +321,13 @@ V ll_red_together(ll_emit *e, const int *r, int n);
 /* Sets the values of all of the stage's reductions: those of a kind are combined together, in fewer instructions. */
 void ll_red_all(ll_emit *e);
 bool ll_red_fused(const ll_emit *e, int r); /* its product is part of a multiply-add */
+/* A loop over the points of a strip, around the epilogue of one (e->point), whose sum is read from memory. False: there is none. */
+bool ll_point_posts(ll_emit *e);
 /* From begin to end the accumulators of a register block's partial sums are in memory; add: adds the values acc[] to them. Values that live
  * through all loops around the innermost one would take LLVM as long as all else in such a kernel. */
 void ll_totals_begin(ll_emit *e);
 void ll_totals_add(ll_emit *e);
 void ll_totals_end(ll_emit *e);
+V ll_total_get(ll_emit *e, V r); /* while they are in memory */
 
 #endif

@@ -159,11 +159,21 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
     ll_loop_end(e->m, &l);
 }
 
+/* Strips along the register-blocked axes that the guard sees. */
+static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
+{
+    int64_t n = 1;
+    for (int a = 0; a < e->k->n_outer; a++)
+        if (g->e.k[a] && e->stripped >> a & 1)
+            n *= nnc_ceildiv(e->whole->axis[a].extent, nnc_sched_n(&e->whole->sched, KD_unroll, a));
+    return n;
+}
+
 /* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
- * outside. */
+ * outside, and its strips are few: otherwise the code of its edges is longer than it is worth. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
-    enum { TAPS = 5 };
+    enum { TAPS = 5, FEW = 6 };
     int a = s->ax[level];
     if (level < s->n_map || level != s->n - 2 || !e->stripped || e->k->axis[a].extent > TAPS)
         return false;
@@ -171,7 +181,7 @@ static bool decides(const ll_emit *e, const stage *s, int level)
         const nnc_kins *in = &e->k->ins[i];
         const nnc_kins *x = in->op == KO_reduce ? ll_source(e, in) : NULL;
         for (int g = 0; x && g < x->n_guard; g++) {
-            bool open = x->guard[g].e.k[a] == 0;
+            bool open = x->guard[g].e.k[a] == 0 || strips_of(e, &x->guard[g]) > FEW;
             int64_t c;
             for (int b = 0; b < e->k->n_axis; b++)
                 open |=
@@ -502,7 +512,7 @@ static void nest(ll_emit *e, stage *s, int level)
         run_last(e, s, level);
     else if (level < s->n)
         run_axis(e, s, level);
-    if (level != s->n_map)
+    if (level != s->n_map || ll_point_posts(e))
         return;
     if (e->totals)
         ll_totals_end(e);
@@ -830,13 +840,17 @@ static void string_attr(ll_mod *m, const char *key, const char *value)
     LLVMAddAttributeAtIndex(m->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
-void ll_declare(ll_mod *m, const nnc_kernel *k)
+V ll_function(ll_mod *m, const char *name)
 {
     T par[4] = {m->ptr, m->i64, m->i64, m->ptr};
+    return LLVMAddFunction(m->m, name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
+}
+
+void ll_declare(ll_mod *m, const nnc_kernel *k)
+{
     char bits[16];
     int axis;
-    m->fn =
-        LLVMAddFunction(m->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
+    m->fn = ll_function(m, k->name);
     ll_attr(m, m->fn, "nounwind");
     snprintf(bits, sizeof bits, "%d", m->t->vector_bits > 128 ? m->t->vector_bits : 128);
     string_attr(m, "prefer-vector-width", bits);
@@ -949,8 +963,7 @@ bool ll_open(ll_emit *e, nnc_arena *a)
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
     if (nnc_kernel_in_parts(k))
-        return ll_parts(m, k, sink);
-    m->shared &= k->sched.domain <= INT32_MAX; /* as ll_quotient needs it */
+        return ll_parts_together(m, k, sink);
     NNC_LOCAL(nnc_arena) a = {0};
     ll_emit e = {.m = m, .k = k, .whole = k, .vax = -1};
     nnc_kring *ring = NULL;

@@ -3,7 +3,9 @@
  * at its start. */
 #include "plugins/llvm/internal.h"
 
-typedef struct rows { /* a tmp buffer that parts share */
+#include <stdio.h>
+
+typedef struct ll_rows { /* a tmp buffer that parts share */
     int64_t at, bytes; /* from the worker's memory, and of a block */
     int64_t block; /* from one block to the next, were each in memory; 0: not shared */
 } rows;
@@ -60,15 +62,21 @@ static void call_part(ll_mod *m, const nnc_kernel *k, const nnc_kpart *p, const 
     LLVMBuildCall2(m->b, LLVMGlobalGetValueType(fn), fn, arg, 4, "");
 }
 
-/* The kernel's function: for each unit, its parts. */
-static void define(
-    ll_mod *m, const nnc_kernel *k, const nnc_kpart *part, int n, const rows *row, const V *fn)
+char *ll_part_name(char name[LL_PART_NAME], int i)
+{
+    snprintf(name, LL_PART_NAME, "part%d", i);
+    return name;
+}
+
+void ll_parts_call(ll_mod *m, const nnc_kernel *k, const ll_parts *p, const V *fn)
 {
     V args[NNC_KPARTS];
+    char name[LL_PART_NAME];
     int digit[NNC_KAXES], tiled = nnc_parts_tiled(k);
+    ll_declare(m, k);
     LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
-    for (int i = 0; i < n; i++)
-        args[i] = pass_arguments(m, k, &part[i], row);
+    for (int i = 0; i < p->n; i++)
+        args[i] = pass_arguments(m, k, &p->part[i], p->row);
     ll_return_unless_units(m);
     ll_loop l;
     ll_loop_begin(
@@ -78,38 +86,51 @@ static void define(
         V d = ll_digit(m, &u, nnc_kernel_blocks(k, digit[i]));
         block = digit[i] == tiled ? d : block;
     }
-    for (int i = 0; i < n; i++)
-        call_part(m, k, &part[i], row, fn[i], args[i], l.i, block);
+    for (int i = 0; i < p->n; i++)
+        call_part(m, k, &p->part[i], p->row, fn ? fn[i] : ll_function(m, ll_part_name(name, i)),
+            args[i], l.i, block);
     ll_loop_end(m, &l);
     LLVMBuildRetVoid(m->b);
 }
 
-nnc_status ll_parts(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
+nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink)
 {
-    NNC_LOCAL(nnc_arena) a = {0};
-    nnc_kpart part[NNC_KPARTS];
-    V fn[NNC_KPARTS];
-    const int n = nnc_kernel_parts(k, part), tiled = nnc_parts_tiled(k);
-    const int64_t *each = nnc_parts_rows(k, part, n, &a);
-    rows *row = ARENA_NEW(&a, rows, k->n_buf + 1);
+    p->n = nnc_kernel_parts(k, p->part);
+    const int tiled = nnc_parts_tiled(k);
+    const int64_t *each = nnc_parts_rows(k, p->part, p->n, &p->a);
     const int64_t points = tiled < 0 ? 1 : nnc_sched_n(&k->sched, KD_tile, tiled);
     int64_t at = 0;
-    NNC_NEED(each && row, sink);
+    p->row = ARENA_NEW(&p->a, rows, k->n_buf + 1);
+    NNC_NEED(each && p->row, sink);
     for (int b = 0; b < k->n_buf; b++)
         if (each[b]) {
             const int64_t size = nnc_dtype_size(k->buf[b].dtype);
-            row[b] = (rows){at, nnc_parts_bytes(k, b), points * each[b] * size};
-            at += row[b].bytes;
+            p->row[b] = (rows){at, nnc_parts_bytes(k, b), points * each[b] * size};
+            at += p->row[b].bytes;
         }
-    for (int i = 0; i < n; i++) {
-        NNC_NEED(!nnc_kernel_part(k, tiled, each, &part[i], &a), sink);
-        part[i].k.name = nnc_arena_printf(&a, "%s.%d", k->name, i);
-        NNC_NEED(part[i].k.name, sink);
-        NNC_TRY(ll_kernel(m, &part[i].k, sink));
+    for (int i = 0; i < p->n; i++) {
+        NNC_NEED(!nnc_kernel_part(k, tiled, each, &p->part[i], &p->a), sink);
+        p->part[i].k.name = nnc_arena_printf(&p->a, "%s.%d", k->name, i);
+        NNC_NEED(p->part[i].k.name, sink);
+    }
+    return NNC_OK;
+}
+
+void ll_parts_deinit(ll_parts *p)
+{
+    nnc_arena_deinit(&p->a);
+}
+
+nnc_status ll_parts_together(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
+{
+    NNC_LOCAL(ll_parts) p = {0};
+    V fn[NNC_KPARTS];
+    NNC_TRY(ll_parts_open(&p, k, sink));
+    for (int i = 0; i < p.n; i++) {
+        NNC_TRY(ll_kernel(m, &p.part[i].k, sink));
         fn[i] = m->fn;
         LLVMSetLinkage(fn[i], LLVMInternalLinkage);
     }
-    ll_declare(m, k);
-    define(m, k, part, n, row, fn);
+    ll_parts_call(m, k, &p, fn);
     return NNC_OK;
 }

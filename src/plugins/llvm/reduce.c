@@ -332,11 +332,9 @@ void ll_red_all(ll_emit *e)
 
 /* ---- totals in memory ----------------------------------------------------------------------------------------------- */
 
-static V total(ll_emit *e, int r)
+static V total(ll_emit *e, V r)
 {
-    T t = ll_vec(e->m->f32, e->lanes);
-    V at = ll_i64(e->m, r);
-    return LLVMBuildGEP2(e->m->b, t, e->totals, &at, 1, "");
+    return LLVMBuildGEP2(e->m->b, ll_vec(e->m->f32, e->lanes), e->totals, &r, 1, "");
 }
 
 /* Volatile: else LLVM compares all these addresses with each other. */
@@ -349,10 +347,10 @@ static V total_access(ll_emit *e, V access)
 
 static void put_total(ll_emit *e, int r, V v)
 {
-    total_access(e, LLVMBuildStore(e->m->b, v, total(e, r)));
+    total_access(e, LLVMBuildStore(e->m->b, v, total(e, ll_i64(e->m, r))));
 }
 
-static V get_total(ll_emit *e, int r)
+V ll_total_get(ll_emit *e, V r)
 {
     return total_access(e, LLVMBuildLoad2(e->m->b, ll_vec(e->m->f32, e->lanes), total(e, r), ""));
 }
@@ -370,7 +368,7 @@ void ll_totals_add(ll_emit *e)
 {
     for (int r = 0; r < e->n_red; r++) {
         V *v = &e->acc[2 * r];
-        put_total(e, r, LLVMBuildFAdd(e->m->b, get_total(e, r), *v, ""));
+        put_total(e, r, LLVMBuildFAdd(e->m->b, ll_total_get(e, ll_i64(e->m, r)), *v, ""));
         *v = NULL;
     }
 }
@@ -378,6 +376,6 @@ void ll_totals_add(ll_emit *e)
 void ll_totals_end(ll_emit *e)
 {
     for (int r = 0; r < e->n_red; r++)
-        e->acc[2 * r] = get_total(e, r);
+        e->acc[2 * r] = ll_total_get(e, ll_i64(e->m, r));
     e->totals = NULL;
 }

@@ -145,13 +145,14 @@ static void reserve_code(nnc_hash128 key)
         code[n_code++] = (struct code){.key = key};
 }
 
-bool ll_code_get(nnc_hash128 key, char **out, size_t *n)
+enum ll_found ll_code_get(nnc_hash128 key, bool wait, char **out, size_t *n)
 {
     struct code *c;
     pthread_mutex_lock(&lock);
-    while ((c = find_code(key)) && !c->bytes)
+    while ((c = find_code(key)) && !c->bytes && wait)
         pthread_cond_wait(&changed, &lock);
-    *out = c ? nnc_malloc(c->n + 1) : NULL;
+    const bool busy = c && !c->bytes;
+    *out = c && !busy ? nnc_malloc(c->n + 1) : NULL;
     if (*out) {
         memcpy(*out, c->bytes, c->n + 1);
         *n = c->n;
@@ -159,7 +160,7 @@ bool ll_code_get(nnc_hash128 key, char **out, size_t *n)
         reserve_code(key);
     }
     pthread_mutex_unlock(&lock);
-    return *out != NULL;
+    return busy ? LL_BUSY : *out ? LL_FOUND : LL_NEW;
 }
 
 void ll_code_put(nnc_hash128 key, const char *bytes, size_t n)
