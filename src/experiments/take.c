@@ -50,7 +50,7 @@ static nnc_status add_parts(const nnc_profile *p, nnc_taken *t, nnc_sink *sink)
     const nnc_profile_options by = {.by = BY_part};
     nnc_profile_rows rows;
     const nnc_status st = nnc_profile_group(p, &by, &rows, sink);
-    for (int k = 0; !st && k < PART__COUNT; k++) {
+    for (int k = 0; !st && k <= PART_optimizer; k++) {
         double *ms = &t->value[QUANTITY_forward + k];
         *ms = 0;
         for (int i = 0; i < rows.n; i++)
