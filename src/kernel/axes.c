@@ -11,17 +11,29 @@ static int64_t magnitude(int64_t k)
     return k < 0 ? -k : k;
 }
 
-/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. */
+/* The largest extent of the axes in set. */
+static int64_t longest(const nnc_kernel *k, uint32_t set)
+{
+    int64_t most = 0;
+    for (int a = 0; a < k->n_axis; a++)
+        most = set >> a & 1 ? nnc_max64(most, k->axis[a].extent) : most;
+    return most;
+}
+
+/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. Channels are the
+ * first reduce axis of a convolution, whichever borders its part of an image has: all parts sum in the same order. In the gradient of
+ * weights, of which the image is the window, that axis is the batch, which stays. */
 static void few_last(const nnc_kernel *k, int64_t key[NNC_KAXES])
 {
-    enum { FEW = 4 };
+    enum { FEW = 4, CONV = 3 };
+    const uint32_t reduce = nnc_kernel_axes(k, KA_reduce), first = reduce & -reduce;
     uint32_t seen = 0;
     for (int i = 0; i < k->n_ins; i++)
         for (int g = 0; g < k->ins[i].n_guard && k->ins[i].op == KO_load; g++)
             seen |= nnc_affine_axes(&k->ins[i].guard[g].e);
-    for (int a = 0; a < k->n_axis && seen & nnc_kernel_axes(k, KA_reduce); a++)
-        if (k->axis[a].kind == KA_reduce && !(seen >> a & 1) && k->axis[a].extent <= FEW)
-            key[a] = 0;
+    if (seen & reduce && !(seen & first) && __builtin_popcount(reduce) >= CONV &&
+        longest(k, first) <= FEW && longest(k, seen & reduce) <= longest(k, seen & ~reduce))
+        key[__builtin_ctz(first)] = 0;
 }
 
 /* Stride of each axis in the access that determines its position; 0 = none. */
