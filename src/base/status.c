@@ -255,7 +255,7 @@ void nnc_sink_put(const nnc_sink *s, nnc_text *out)
     }
 }
 
-static bool same_text(const char *a, const char *b)
+bool nnc_same_text(const char *a, const char *b)
 {
     return a && b ? !strcmp(a, b) : a == b;
 }
@@ -264,7 +264,7 @@ static bool same_text(const char *a, const char *b)
 static bool said_before(const nnc_diag *d, nnc_severity sev, nnc_loc loc, const char *message)
 {
     return d->severity == sev && d->loc.line == loc.line && d->loc.col == loc.col &&
-           same_text(d->loc.file, loc.file) && same_text(d->loc.path, loc.path) &&
+           nnc_same_text(d->loc.file, loc.file) && nnc_same_text(d->loc.path, loc.path) &&
            !strcmp(d->message, message);
 }
 

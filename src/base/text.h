@@ -16,6 +16,7 @@ struct nnc_text {
     bool oom;   /* an allocation failed, and text is missing */
 };
 
+bool nnc_same_text(const char *a, const char *b); /* equal strings, or both NULL */
 void nnc_text_deinit(nnc_text *t);
 void nnc_putn(nnc_text *t, const char *s, size_t n);
 static inline void nnc_puts(nnc_text *t, const char *s) { nnc_putn(t, s, strlen(s)); }

@@ -312,6 +312,7 @@ static nnc_status judge(const nnc_sweep *s, nnc_sink *sink)
 
 nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
 {
+    enum { MOST_SERIES = 256 };
     NNC_LOCAL(nnc_arena) a = {0};
     NNC_LOCAL(nnc_text) flags = {0};
     NNC_FREED sweep *p = nnc_calloc(1, sizeof *p);
@@ -327,8 +328,11 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
                 "nnc sweep opens the model at each size: name a file, not standard input");
     }
     NNC_TRY(read_axes(p));
-    for (int i = 0; i < p->n_axis; i++)
+    for (int i = 0; i < p->n_axis; i++) {
+        if (p->axis[i].n > MOST_SERIES / p->n_series)
+            return nnc_fail0(sink, NNC_E_USAGE, "nnc sweep takes at most %d series", MOST_SERIES);
         p->n_series *= p->axis[i].n;
+    }
     p->with = ARENA_NEW(&a, options, p->n_series);
     p->series = ARENA_NEW(&a, nnc_sweep_series, p->n_series);
     NNC_NEED(p->with && p->series, sink);

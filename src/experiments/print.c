@@ -22,16 +22,26 @@ static void put_value(nnc_text *t, nnc_quantity q, double v)
     }
 }
 
+/* An end of a range, shorter than put_value. */
+static void put_end(nnc_text *t, double v)
+{
+    nnc_printf(t, v < 1000 ? "%.3g" : "%.0f", v);
+}
+
 static void published_cell(nnc_text *t, const nnc_experiment *e, int run, const nnc_number *n)
 {
     double low, high;
     NNC_LOCAL(nnc_text) s = {0};
     const char *unit = n->what == QUANTITY_allreduces ? " %" : "";
     if (nnc_number_published(e, run, n, &low, &high)) {
-        if (low < high)
-            nnc_printf(&s, "%.3g-%.3g%s", low, high, n->passes ? " ms" : unit);
-        else
+        if (low < high) {
+            put_end(&s, low);
+            nnc_putc(&s, '-');
+            put_end(&s, high);
+            nnc_puts(&s, n->passes ? " ms" : unit);
+        } else {
             put_value(&s, n->what, low);
+        }
     } else if (isnan(n->low)) {
         nnc_puts(&s, "-");
     } else if (n->low < n->high) {
@@ -107,24 +117,29 @@ static bool is_reduced(const nnc_experiment_run *r)
     return r->reduced.taken && !r->reduced.why && isnan(r->here.value[QUANTITY_time]);
 }
 
-static const char *why_not(const nnc_experiment_run *r)
+/* What has the reason why there is no number of this machine, or only one of the smaller sizes; its `why` is NULL: there is none. */
+static const nnc_taken *lacking(const nnc_experiment_run *r)
 {
-    return r->here.why ? r->here.why : r->reduced.why;
+    return r->here.why ? &r->here : &r->reduced;
 }
 
 /* Two runs that have one note about this machine: of equal smaller sizes or not measured, for the same kind of reason. */
 static bool share_note(const nnc_experiment_run *a, const nnc_experiment_run *b)
 {
-    const char *x = why_not(a), *y = why_not(b);
-    return is_reduced(a) == is_reduced(b) && (!is_reduced(a) || !strcmp(a->sizes, b->sizes)) &&
-           (x && y ? !strncmp(x, y, 5) : x == y);
+    const nnc_taken *x = lacking(a), *y = lacking(b);
+    if (is_reduced(a) != is_reduced(b) || (is_reduced(a) && strcmp(a->sizes, b->sizes) != 0))
+        return false;
+    if (!x->why || !y->why)
+        return x->why == y->why;
+    return x->point.kind == y->point.kind &&
+           (x->point.kind != SWEEP_failed || !strcmp(x->why, y->why));
 }
 
 /* Which runs were measured with smaller sizes or not at all, and why; once for all that are alike. */
 static void put_here(nnc_text *t, const nnc_experiment *e, int i, int columns)
 {
     const nnc_experiment_run *r = &e->run[i];
-    const char *why = why_not(r);
+    const char *why = lacking(r)->why;
     NNC_LOCAL(nnc_text) s = {0};
     int more = 0;
     for (int k = 0; k < e->n_run; k++)
@@ -289,7 +304,7 @@ static void put_run(nnc_json_writer *w, const nnc_experiment *e, int i)
     NNC_JSON(w, J_STRING("name", r->name), J_STRING("hardware", r->hardware),
         J_WORDS("arguments", r->word, r->n_word), J_STRING("note", or_none(r->note)),
         J_STRING("predicted_note", or_none(r->predicted.why)),
-        J_STRING("here_note", or_none(why_not(r))));
+        J_STRING("here_note", or_none(lacking(r)->why)));
     nnc_json_open(w, "numbers", '[');
     for (int k = 0; k < r->n_number; k++)
         put_number(w, e, i, &r->number[k]);
@@ -320,21 +335,14 @@ nnc_status nnc_experiments_print(
         for (int i = 0; i < x->n; i++)
             text_experiment(x, &x->at[i], columns, out);
         text_sum(x, columns, out);
-        return out->oom ? nnc_nomem(sink) : NNC_OK;
-    }
-    if (f == NNC_CSV) {
+    } else { /* as CSV only the rows are written */
+        nnc_json_open(&w, NULL, '{');
+        NNC_JSON(&w, J_STRING("here", or_none(x->here)));
+        nnc_json_open(&w, "experiments", '[');
         for (int i = 0; i < x->n; i++)
-            for (int j = 0; j < x->at[i].n_run; j++)
-                for (int k = 0; k < x->at[i].run[j].n_number; k++)
-                    put_number(&w, &x->at[i], j, &x->at[i].run[j].number[k]);
-        return out->oom ? nnc_nomem(sink) : NNC_OK;
+            put_experiment(&w, &x->at[i]);
+        nnc_json_close(&w, ']');
+        nnc_json_end(&w, '}');
     }
-    nnc_json_open(&w, NULL, '{');
-    NNC_JSON(&w, J_STRING("here", or_none(x->here)));
-    nnc_json_open(&w, "experiments", '[');
-    for (int i = 0; i < x->n; i++)
-        put_experiment(&w, &x->at[i]);
-    nnc_json_close(&w, ']');
-    nnc_json_end(&w, '}');
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -174,7 +174,8 @@ static nnc_status make_words(
 static nnc_status read_published(reader *r, const nnc_item *v, nnc_number *out)
 {
     static const char expected[] = "a number above 0, or a list of a lower and an upper one";
-    const nnc_item *low = nnc_is_list(v) ? v->child : v, *high = nnc_is_list(v) ? low->next : v;
+    const nnc_item *low = nnc_is_list(v) ? v->child : v,
+                   *high = nnc_is_list(v) && low ? low->next : v;
     out->low = out->high = NAN;
     if (!v)
         return NNC_OK;
@@ -365,49 +366,39 @@ static nnc_status read_file(nnc_experiments *x, const char *file, nnc_sink *sink
 
 /* ---- folders --------------------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
+static int is_experiment(const struct dirent *e)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const char *dot = strrchr(e->d_name, '.');
+    return *e->d_name != '.' && dot && !strcmp(dot, ".json");
 }
 
-static nnc_status list_folder(
-    nnc_experiments *x, const char *path, const char ***name, int *n, nnc_sink *sink)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    size_t cap = 0;
-    DIR *d = opendir(path);
-    const size_t len = strlen(path);
-    if (!d)
-        return nnc_fail(
-            sink, NNC_E_IO, (nnc_loc){.file = path}, "cannot be read: %s", strerror(errno));
-    nnc_status st = NNC_OK;
-    for (struct dirent *e; !st && (e = readdir(d)) != NULL;) {
-        const char *dot = strrchr(e->d_name, '.');
-        if (*e->d_name == '.' || !dot || strcmp(dot, ".json"))
-            continue;
-        const char *file = nnc_arena_printf(
-            &x->arena, "%s%s%s", path, len && path[len - 1] == '/' ? "" : "/", e->d_name);
-        if (!file || !ARENA_ROOM(&x->arena, *name, cap, *n + 1))
-            st = nnc_nomem(sink);
-        else
-            (*name)[(*n)++] = file;
-    }
-    closedir(d);
-    if (!st && !*n)
-        st = nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = path},
-            "is a folder without experiments: expected files whose names end in .json");
-    return st;
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 nnc_status nnc_experiments_read(nnc_experiments *x, const char *path, nnc_sink *sink)
 {
     struct stat there;
-    const char **name = NULL;
-    int n = 0;
+    struct dirent **entry;
     if (stat(path, &there) || !S_ISDIR(there.st_mode))
         return read_file(x, path, sink);
-    NNC_TRY(list_folder(x, path, &name, &n, sink));
-    qsort(name, (size_t)n, sizeof *name, by_name);
-    for (int i = 0; i < n; i++)
-        NNC_TRY(read_file(x, name[i], sink));
-    return NNC_OK;
+    const int n = scandir(path, &entry, is_experiment, by_name);
+    const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+    if (n < 0)
+        return nnc_fail(
+            sink, NNC_E_IO, (nnc_loc){.file = path}, "cannot be read: %s", strerror(errno));
+    nnc_status st =
+        n ? NNC_OK
+          : nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = path},
+                "is a folder without experiments: expected files whose names end in .json");
+    for (int i = 0; i < n; i++) {
+        const char *file =
+            st ? NULL : nnc_arena_printf(&x->arena, "%s%s%s", path, slash, entry[i]->d_name);
+        if (!st)
+            st = file ? read_file(x, file, sink) : nnc_nomem(sink);
+        free(entry[i]);
+    }
+    free(entry);
+    return st;
 }

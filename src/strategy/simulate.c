@@ -165,18 +165,13 @@ static nnc_status simulate(const simulation *s, nnc_partition_row *row, nnc_shar
     return NNC_OK;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
 bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
 {
     const nnc_partition_way *x = &a->way, *y = &b->way;
     return x->runs == y->runs && x->devices == y->devices && x->replicas == y->replicas &&
            x->micro == y->micro && x->chunks == y->chunks && x->zero == y->zero &&
            x->streams == y->streams && x->schedule == y->schedule && x->buckets == y->buckets &&
-           x->strategy == y->strategy && same_text(a->place, b->place);
+           x->strategy == y->strategy && nnc_same_text(a->place, b->place);
 }
 
 /* Takes the numbers of an earlier row with the same plan; false: there is none, or the row has a picture of its own. */

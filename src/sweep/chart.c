@@ -61,7 +61,7 @@ static bool make_curve(
     return ok;
 }
 
-/* Where curves of time cross, on the curve of the one that is slower from there on. */
+/* Where curves of time cross. */
 static bool find_marks(const nnc_sweep *s, nnc_curves *c, nnc_arena *a)
 {
     double(*mark)[2] = NULL;
@@ -70,25 +70,13 @@ static bool find_marks(const nnc_sweep *s, nnc_curves *c, nnc_arena *a)
         for (int k = i + 1; k < s->o->n_series; k++) {
             nnc_crossing *x;
             const int n = nnc_sweep_cross(s, i, k, &x, a);
-            for (int j = 0; j < n; j++) {
-                const nnc_sweep_row *below = NULL, *above = NULL;
-                for (int r = 0; r < s->n && isfinite(x[j].at); r++) {
-                    const bool of = s->row[r].series == i && s->row[r].p.median_ms > 0;
-                    below = of && (double)s->row[r].size <= x[j].at ? &s->row[r] : below;
-                    above = of && !above && (double)s->row[r].size > x[j].at ? &s->row[r] : above;
-                }
-                if (!below || !above)
-                    continue;
-                if (!nnc_arena_room(a, &mark, &cap, (size_t)c->n_mark + 1, sizeof *mark))
-                    return false;
-                const double at = (log(x[j].at) - log((double)below->size)) /
-                                  (log((double)above->size) - log((double)below->size));
-                mark[c->n_mark][0] = x[j].at;
-                mark[c->n_mark++][1] =
-                    below->p.median_ms * pow(above->p.median_ms / below->p.median_ms, at);
-            }
-            if (n < 0)
+            if (n < 0 || !nnc_arena_room(a, &mark, &cap, (size_t)(c->n_mark + n) + 1, sizeof *mark))
                 return false;
+            for (int j = 0; j < n; j++)
+                if (isfinite(x[j].at)) {
+                    mark[c->n_mark][0] = x[j].at;
+                    mark[c->n_mark++][1] = x[j].at_ms;
+                }
         }
     c->mark = (const double(*)[2])mark;
     return true;
@@ -99,7 +87,7 @@ static double least_room(const nnc_sweep *s)
 {
     int64_t room = 0;
     for (int i = 0; i < s->n; i++)
-        if (s->row[i].p.kind == SWEEP_no_fit && (!room || s->row[i].p.room < room))
+        if (s->row[i].p.need > s->row[i].p.room && (!room || s->row[i].p.room < room))
             room = s->row[i].p.room;
     return (double)room;
 }
@@ -172,7 +160,8 @@ void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
 {
     enum { WIDE = 530, NARROW = 290 };
     NNC_LOCAL(nnc_text) said = {0};
-    nnc_puts(out, page_head);
+    nnc_page_begin(out, "nnc sweep", page_style);
+    nnc_puts(out, "<h1>");
     put_escaped(out, s->model ? s->model : "");
     nnc_puts(out, " over ");
     put_escaped(out, s->o->sizes.name);
@@ -188,7 +177,7 @@ void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
     put_escaped(out, nnc_text_str(&said));
     nnc_puts(out, "</p>\n<main>\n");
     for (int k = 0; k < 2 * CHART__COUNT; k++) {
-        nnc_printf(out, "<figure class=%s>", k % 2 ? "narrow" : "wide");
+        nnc_printf(out, "<figure class=%s>", k % 2 ? "small" : "large");
         nnc_sweep_svg(s, (nnc_sweep_chart)(k / 2), k % 2 ? NARROW : WIDE, out);
         nnc_puts(out, "</figure>\n");
     }

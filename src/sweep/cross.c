@@ -30,23 +30,30 @@ static double log_ratio(const nnc_sweep *s, int64_t size, int a, int b)
     return both ? log(x->p.median_ms / y->p.median_ms) : NAN;
 }
 
-/* Where the ratio passes 1 between two sizes, at both of which they differ. Between them are only sizes at which they do not: the last
- * change of its sign counts. */
-static double between(const nnc_sweep *s, int64_t low, int64_t high, int a, int b)
+static double along(double from, double to, double part)
 {
-    double at = NAN, before = NAN, size = 0;
+    return from * pow(to / from, part);
+}
+
+/* Where the ratio passes 1 from size `low` to x->from, at both of which they differ. Between them are only sizes at which they do not:
+ * the last change of its sign counts. */
+static void find_crossing(const nnc_sweep *s, int64_t low, int a, int b, nnc_crossing *x)
+{
+    const nnc_sweep_row *last = NULL;
+    double was = NAN;
     for (int i = 0; i < s->n; i++) {
-        const int64_t now = s->row[i].size;
-        const double r =
-            s->row[i].series == a && now >= low && now <= high ? log_ratio(s, now, a, b) : NAN;
-        if (isnan(r))
+        const nnc_sweep_row *r = &s->row[i];
+        const bool within = r->series == a && r->size >= low && r->size <= x->from;
+        const double now = within ? log_ratio(s, r->size, a, b) : NAN;
+        if (isnan(now))
             continue;
-        if ((before < 0) != (r < 0) && !isnan(before) && size > 0)
-            at = exp(log(size) + (log((double)now) - log(size)) * before / (before - r));
-        before = r;
-        size = (double)now;
+        if (last && last->size > 0 && (was < 0) != (now < 0)) {
+            x->at = along((double)last->size, (double)r->size, was / (was - now));
+            x->at_ms = along(last->p.median_ms, r->p.median_ms, was / (was - now));
+        }
+        was = now;
+        last = r;
     }
-    return at;
 }
 
 int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_arena *arena)
@@ -63,10 +70,10 @@ int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_ar
         if (now && now != was) {
             if (!ARENA_ROOM(arena, *out, cap, n + 1))
                 return -1;
-            (*out)[n++] = (nnc_crossing){.faster = now > 0 ? a : b,
-                .slower = now > 0 ? b : a,
-                .from = size,
-                .at = was ? between(s, last, size, a, b) : NAN};
+            (*out)[n++] = (nnc_crossing){
+                .faster = now > 0 ? a : b, .slower = now > 0 ? b : a, .from = size, .at = NAN};
+            if (was)
+                find_crossing(s, last, a, b, &(*out)[n - 1]);
         }
         if (now) {
             (*out)[n - 1].to = last = size;
@@ -111,7 +118,10 @@ static void say_pair(const nnc_sweep *s, int a, int b, nnc_text *t)
         nnc_printf(t, "%s is faster than %s", s->o->series[x[i].faster].name,
             s->o->series[x[i].slower].name);
         if (isfinite(x[i].at))
-            nnc_printf(t, " (the curves cross at about %.3g)", x[i].at);
+            nnc_printf(t,
+                x[i].at < 1000 ? " (the curves cross at about %.3g)"
+                               : " (the curves cross at about %.0f)",
+                x[i].at);
     }
     if (n > 0)
         nnc_printf(t, x[n - 1].times < 10 ? ": %.2f times at %lld" : ": %.0f times at %lld",

@@ -155,33 +155,16 @@ static nnc_status read_text(
     return NNC_OK;
 }
 
-/* The place of a text among n names that `at` returns; an error where no name is equal. */
+/* The place of a text among n names, of which each is so many bytes after the last; an error where no name is equal. */
 static nnc_status read_choice(const reading *f, const nnc_item *row, const char *key,
-    const char *(*at)(const nnc_sweep *s, int i), int n, int *out)
+    const void *names, size_t bytes, int n, int *out)
 {
-    const char *text = nnc_json_text(row, key);
-    for (*out = 0; text && *out < n; ++*out)
-        if (!strcmp(text, at(f->s, *out)))
+    const char *text = nnc_json_text(row, key), *at = names;
+    for (*out = 0; text && *out < n; ++*out, at += bytes)
+        if (!strcmp(text, *(const char *const *)(const void *)at))
             return NNC_OK;
     return text ? nnc_fields_bad(&f->r, nnc_json_get(row, key), key, "one that the sweep has")
                 : nnc_fields_missing(&f->r, row, key);
-}
-
-static const char *series_at(const nnc_sweep *s, int i)
-{
-    return s->o->series[i].name;
-}
-
-static const char *kind_at(const nnc_sweep *s, int i)
-{
-    (void)s;
-    return nnc_sweep_kind_names[i];
-}
-
-static const char *level_at(const nnc_sweep *s, int i)
-{
-    (void)s;
-    return i < LEVEL__COUNT ? nnc_level_names[i] : "";
 }
 
 static nnc_status read_numbers(const reading *f, const nnc_item *item, nnc_sweep_row *row)
@@ -206,8 +189,8 @@ static nnc_status read_row(const reading *f, const nnc_item *item)
 {
     nnc_sweep *s = f->s;
     nnc_sweep_row row = {0};
-    const char *hash;
-    int kind, level;
+    const char *hash, *limit = nnc_json_text(item, "limit");
+    int kind, level = 0;
     const nnc_item *size = nnc_json_get(item, "size"), *runs = nnc_json_get(item, "runs");
     if (!nnc_is_number(size) || fabs(size->number) > 9e15)
         return nnc_fields_bad(&f->r, size ? size : item, "size", "a number");
@@ -215,15 +198,19 @@ static nnc_status read_row(const reading *f, const nnc_item *item)
         return nnc_fields_bad(&f->r, runs ? runs : item, "runs", "a number");
     row.size = (int64_t)size->number;
     row.p.runs = (int)runs->number;
-    NNC_TRY(read_choice(f, item, "series", series_at, s->o->n_series, &row.series));
-    NNC_TRY(read_choice(f, item, "kind", kind_at, SWEEP__COUNT, &kind));
-    NNC_TRY(read_choice(f, item, "limit", level_at, LEVEL__COUNT + 1, &level));
+    NNC_TRY(read_choice(
+        f, item, "series", &s->o->series->name, sizeof *s->o->series, s->o->n_series, &row.series));
+    NNC_TRY(read_choice(
+        f, item, "kind", nnc_sweep_kind_names, sizeof *nnc_sweep_kind_names, SWEEP__COUNT, &kind));
+    if (!limit || *limit) /* "": its least time is not known */
+        NNC_TRY(read_choice(
+            f, item, "limit", nnc_level_names, sizeof *nnc_level_names, LEVEL__COUNT, &level));
     NNC_TRY(read_numbers(f, item, &row));
     NNC_TRY(read_text(f, item, "room_by", &row.p.room_by));
     NNC_TRY(read_text(f, item, "message", &row.p.message));
     NNC_TRY(read_text(f, item, "model", &hash));
     row.p.kind = (nnc_sweep_kind)kind;
-    row.p.bound = (roof_level)(level % LEVEL__COUNT);
+    row.p.bound = (roof_level)level;
     nnc_snprintf(row.model, sizeof row.model, "%s", text_or(hash, ""));
     if (row.p.kind == SWEEP_failed) /* it is tried again */
         return NNC_OK;

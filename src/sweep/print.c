@@ -81,7 +81,7 @@ static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool 
         nnc_printf(&line, "  %-*s", c.series, s->o->series[r->series].name);
     if (p->median_ms > 0)
         put_times(p, c, &line);
-    else if (p->kind == SWEEP_no_fit && p->need > p->room)
+    else if (p->kind == SWEEP_no_fit && p->need > p->room && p->message)
         nnc_printf(&line, "  does not fit: it %s: %lld bytes are lacking", p->message,
             (long long)(p->need - p->room));
     else
@@ -110,7 +110,6 @@ static void print_text(const nnc_sweep *s, nnc_text *t)
 {
     NNC_LOCAL(nnc_text) said = {0};
     const columns c = columns_of(s);
-    const int all = s->o->sizes.n * s->o->n_series;
     nnc_printf(t, "%s over %s", s->model ? s->model : "", s->o->sizes.name);
     put_machines(s, t);
     put_head(s, c, t);
@@ -121,7 +120,8 @@ static void print_text(const nnc_sweep *s, nnc_text *t)
         nnc_printf(t, "\n%s", nnc_text_str(&said));
     t->oom |= said.oom;
     if (!s->complete)
-        nnc_printf(t, "\nInterrupted: %d of %d rows%s.\n", s->n, all,
+        nnc_printf(t, "\nInterrupted: %d of %d rows%s.\n", nnc_sweep_made(s),
+            s->o->sizes.n * s->o->n_series,
             s->o->file ? "; the same command makes the others" : "");
 }
 

@@ -7,48 +7,45 @@
 #include <stdlib.h>
 
 /* Machines of the series; equal ones are opened once. */
+typedef struct machine {
+    int first; /* series with the same options: its env and rates are used */
+    nnc_env *env;
+    nnc_rates rates;
+} machine;
 typedef struct machines {
     int n;
-    nnc_env **env; /* by series: of the first with the same options */
-    nnc_rates *rates;
-    bool *own;
+    machine *at; /* by series */
 } machines;
-
-static bool same_text(const char *a, const char *b)
-{
-    return a == b || (a && b && !strcmp(a, b));
-}
 
 static bool same_env(const nnc_env_options *a, const nnc_env_options *b)
 {
-    return same_text(a->target, b->target) && same_text(a->hardware, b->hardware) &&
+    return nnc_same_text(a->target, b->target) && nnc_same_text(a->hardware, b->hardware) &&
            a->threads == b->threads;
 }
 
 static void close_machines(machines *m)
 {
     for (int i = 0; i < m->n; i++)
-        if (m->own[i])
-            nnc_env_destroy(m->env[i]);
+        nnc_env_destroy(m->at[i].env);
 }
 
 static nnc_status open_machines(
     const nnc_sweep_options *o, machines *m, nnc_arena *a, nnc_sink *sink)
 {
-    m->env = ARENA_NEW(a, nnc_env *, o->n_series);
-    m->rates = ARENA_NEW(a, nnc_rates, o->n_series);
-    m->own = ARENA_NEW(a, bool, o->n_series);
-    NNC_NEED(m->env && m->rates && m->own, sink);
+    NNC_NEED(m->at = ARENA_NEW(a, machine, o->n_series), sink);
     for (; m->n < o->n_series; m->n++) {
-        int k = 0;
-        while (!same_env(&o->series[k].env, &o->series[m->n].env))
-            k++;
-        m->own[m->n] = k == m->n;
-        m->env[m->n] = m->env[k];
-        if (k == m->n)
-            NNC_TRY(nnc_env_create(&o->series[k].env, &m->env[k], sink));
+        machine *own = &m->at[m->n];
+        while (!same_env(&o->series[own->first].env, &o->series[m->n].env))
+            own->first++;
+        if (own->first == m->n)
+            NNC_TRY(nnc_env_create(&o->series[m->n].env, &own->env, sink));
     }
     return NNC_OK;
+}
+
+static machine *machine_of(const machines *m, int series)
+{
+    return &m->at[m->at[series].first];
 }
 
 /* The machine that a series' rows are of: of described hardware the contents of its file. */
@@ -77,10 +74,11 @@ static nnc_status name_machine(
     return NNC_OK;
 }
 
-/* The model at a size, and its hash. */
-static nnc_status open_at(const nnc_sweep_options *o, int series, int64_t size, nnc_model **m,
-    char hash[33], nnc_sink *sink)
+/* The model at a size, and its hash; its name becomes the sweep's. */
+static nnc_status open_at(
+    nnc_sweep *to, int series, int64_t size, nnc_model **m, char hash[33], nnc_sink *sink)
 {
+    const nnc_sweep_options *o = to->o;
     const nnc_sweep_series *s = &o->series[series];
     char value[24];
     nnc_snprintf(value, sizeof value, "%lld", (long long)size);
@@ -92,7 +90,13 @@ static nnc_status open_at(const nnc_sweep_options *o, int series, int64_t size, 
     const nnc_reopening how = {.arg = arg, .n_arg = s->n_arg + 1};
     NNC_TRY(s->model.open(s->model.ctx, &how, m, sink));
     nnc_hash_hex(nnc_graph_hash(*m), hash);
-    return NNC_OK;
+    if (!to->model)
+        to->model = nnc_arena_strdup(&to->arena, (*m)->name);
+    if (to->model)
+        return NNC_OK;
+    nnc_model_close(*m);
+    *m = NULL;
+    return nnc_nomem(sink);
 }
 
 static bool stopped(const nnc_sweep_options *o)
@@ -110,6 +114,15 @@ const nnc_sweep_row *nnc_sweep_find(const nnc_sweep *s, int64_t size, int series
 {
     const nnc_sweep_row key = {.size = size, .series = series};
     return s->n ? bsearch(&key, s->row, (size_t)s->n, sizeof key, by_size) : NULL;
+}
+
+int nnc_sweep_made(const nnc_sweep *s)
+{
+    int made = 0;
+    for (int i = 0; i < s->o->sizes.n; i++)
+        for (int k = 0; k < s->o->n_series; k++)
+            made += nnc_sweep_find(s, s->o->sizes.at[i], k) != NULL;
+    return made;
 }
 
 nnc_status nnc_sweep_add(nnc_sweep *s, const nnc_sweep_row *row, nnc_sink *sink)
@@ -130,16 +143,24 @@ static nnc_status write_file(const nnc_sweep *s, nnc_sink *sink)
     return t.oom ? nnc_nomem(sink) : nnc_file_write(s->o->file, nnc_text_str(&t), t.n, true, sink);
 }
 
-/* A row that the file had is of the same model as now. */
-static nnc_status check_model(
-    const nnc_sweep *s, const nnc_sweep_row *row, const char *hash, nnc_sink *sink)
+/* The rows that the file had are of the same model as now, also those of other sizes than this sweep's. */
+static nnc_status check_models(nnc_sweep *s, nnc_sink *sink)
 {
-    return !strcmp(row->model, hash)
-               ? NNC_OK
-               : nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = s->o->file},
-                     "its row of %s=%lld is of another model, or of this one before it was "
-                     "changed: give -o another file, or remove this one",
-                     s->o->sizes.name, (long long)row->size);
+    for (int i = 0; i < s->n; i++) {
+        const nnc_sweep_row *row = &s->row[i];
+        nnc_model *m = NULL;
+        char hash[33];
+        if (!*row->model)
+            continue;
+        NNC_TRY(open_at(s, row->series, row->size, &m, hash, sink));
+        nnc_model_close(m);
+        if (strcmp(row->model, hash) != 0)
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = s->o->file},
+                "its row of %s=%lld is of another model, or of this one before it was changed: "
+                "give -o another file, or remove this one",
+                s->o->sizes.name, (long long)row->size);
+    }
+    return NNC_OK;
 }
 
 /* The rows of a size while they are made. */
@@ -170,15 +191,13 @@ static nnc_status take_row(nnc_sweep *s, const machines *m, const size_rows *at,
 {
     const nnc_sweep_series *of = &s->o->series[row->series];
     const nnc_compare_options part = part_of(&of->time, at, row->series);
-    int first = 0;
-    while (m->env[first] != m->env[row->series])
-        first++;
+    machine *on = machine_of(m, row->series);
     const nnc_sweep_point_options o = {.time = &part,
         .predict = of->predict,
         .times = &at->times[row->series],
-        .rates = &m->rates[first]};
+        .rates = &on->rates};
     const double compile_ms = row->p.compile_ms;
-    NNC_TRY(nnc_sweep_take(m->env[row->series], model, &o, &row->p, &s->arena, sink));
+    NNC_TRY(nnc_sweep_take(on->env, model, &o, &row->p, &s->arena, sink));
     row->p.compile_ms = at->turn ? compile_ms : row->p.compile_ms;
     return NNC_OK;
 }
@@ -191,25 +210,19 @@ static nnc_status add_row(
     nnc_sweep_row *had = (nnc_sweep_row *)nnc_sweep_find(s, at->size, series);
     NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     NNC_NEED(said, sink);
-    nnc_status st = open_at(s->o, series, at->size, &model, row.model, said);
+    nnc_status st = open_at(s, series, at->size, &model, row.model, said);
     if (st && (!s->n || had)) { /* the model or the arg's name is wrong, not this size */
         nnc_sink_pass_errors(said, sink);
         return st;
     }
-    if (st)
+    if (st) {
         st = nnc_sweep_fail(&row.p, st, said, &s->arena, sink);
-    else if (had && !at->turn)
-        st = check_model(s, had, row.model, sink);
-    else {
+    } else {
         row.p = had ? had->p : row.p;
         st = take_row(s, m, at, model, &row, sink);
     }
-    if (model && !s->model)
-        s->model = nnc_arena_strdup(&s->arena, model->name);
-    const bool named = !model || s->model;
     nnc_model_close(model);
-    NNC_NEED(named, sink);
-    if (st || (had && !at->turn) || stopped(s->o)) /* the runs of what was stopped may be too few */
+    if (st || stopped(s->o)) /* the runs of what was stopped may be too few */
         return st;
     if (had)
         *had = row;
@@ -218,10 +231,13 @@ static nnc_status add_row(
     return write_file(s, sink);
 }
 
-/* Whether a second turn has runs for the series: it was measured in the first, and is to have more than one run. */
+/* Whether the series has a turn: the first unless the file had its row, the second where it was measured in the first and is to have more
+ * than one run. What did not fit is tried again: other programs may have left memory since. */
 static bool takes_turn(const nnc_sweep *s, const size_rows *at, int series)
 {
-    return !at->turn || (at->times[series].n && s->o->series[series].time.iterations != 1);
+    const nnc_sweep_row *had = nnc_sweep_find(s, at->size, series);
+    return at->turn ? at->times[series].n && s->o->series[series].time.iterations != 1
+                    : !had || had->p.kind == SWEEP_no_fit;
 }
 
 static nnc_status add_size(
@@ -267,8 +283,21 @@ static nnc_status add_rows(nnc_sweep *s, const machines *m, nnc_sink *sink)
         }
     }
     nnc_free(at.times);
-    s->complete = !stopped(o);
+    s->complete = nnc_sweep_made(s) == o->sizes.n * o->n_series;
     return st ? st : write_file(s, sink);
+}
+
+/* Rows of a file name their series. */
+static nnc_status check_names(const nnc_sweep_options *o, nnc_sink *sink)
+{
+    for (int i = 0; i < o->n_series; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(o->series[i].name, o->series[k].name))
+                return nnc_fail0(sink, NNC_E_USAGE,
+                    "two series have the name `%s`: give each value of a flag once, and files "
+                    "different names",
+                    o->series[i].name);
+    return NNC_OK;
 }
 
 nnc_status nnc_sweep_run(const nnc_sweep_options *o, nnc_sweep *out, nnc_sink *sink)
@@ -277,12 +306,15 @@ nnc_status nnc_sweep_run(const nnc_sweep_options *o, nnc_sweep *out, nnc_sink *s
     *out = (nnc_sweep){.o = o};
     out->machine = ARENA_NEW(&out->arena, const char *, o->n_series);
     NNC_NEED(out->machine, sink);
+    NNC_TRY(check_names(o, sink));
     nnc_status st = open_machines(o, &m, &out->arena, sink);
     for (int i = 0; !st && i < o->n_series; i++)
-        st = name_machine(&o->series[i], m.env[i], &out->machine[i], &out->arena, sink);
+        st = name_machine(
+            &o->series[i], machine_of(&m, i)->env, &out->machine[i], &out->arena, sink);
     if (!st && o->file && nnc_file_exists(o->file))
         st = nnc_sweep_read(out, o->file, sink);
-    out->kept = out->n;
+    if (!st)
+        st = check_models(out, sink);
     if (!st)
         st = add_rows(out, &m, sink);
     close_machines(&m);

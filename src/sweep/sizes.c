@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 enum { MOST_SIZES = 4096 };
+#define LARGEST 9e15 /* doubles have all integers up to it, as do the files of sweeps */
 
 typedef struct reader {
     const nnc_arg *arg;
@@ -32,20 +33,20 @@ static nnc_status add(reader *r, int64_t v)
     return NNC_OK;
 }
 
-/* An integer, or a power of two integers. NULL: neither. */
+/* An integer, or a power of two integers. NULL: neither, or too large. */
 static const char *integer(const char *p, int64_t *v)
 {
     char *end;
     errno = 0;
     *v = strtoll(p, &end, 10);
-    if (end == p || errno)
+    if (end == p || errno || fabs((double)*v) > LARGEST)
         return NULL;
     if (*end != '^')
         return end;
     const char *second = end + 1;
     const long power = strtol(second, &end, 10);
     const double size = pow((double)*v, (double)power);
-    if (end == second || power < 0 || !(fabs(size) < 9e18))
+    if (end == second || power < 0 || !(fabs(size) <= LARGEST))
         return NULL;
     *v = (int64_t)size;
     return end;
@@ -59,8 +60,8 @@ static nnc_status add_range(reader *r, int64_t low, const char **at)
     const char *p = integer(*at, &high);
     const bool factor = p && *p == 'x';
     const double by = p && (factor || *p == '+') ? nnc_strtod(p + 1, &end) : 0;
-    if (!(by > 0) || !(by < 1e18) || end == p + 1 ||
-        (factor ? by <= 1 || low < 1 : by != floor(by)))
+    if (!(by > 0) || !(by <= LARGEST) || end == p + 1 ||
+        (factor ? by < 1.0001 || low < 1 : by != floor(by)))
         return malformed(r);
     if (low > high)
         return nnc_fail0(r->sink, NNC_E_USAGE, "--set %s=%s: the range ends before it begins",
@@ -68,7 +69,7 @@ static nnc_status add_range(reader *r, int64_t low, const char **at)
     double v = (double)low;
     for (int64_t last = low - 1; v <= (double)high; v = factor ? v * by : v + by) {
         const int64_t now = factor ? llround(v) : (int64_t)v;
-        if (now > last) /* a factor below 2 repeats small ones */
+        if (now > last) /* a factor below 2 repeats small ones, one near 1 too often */
             NNC_TRY(add(r, now));
         last = now;
     }

@@ -14,7 +14,7 @@ typedef struct nnc_sizes {
     int64_t *at;
 } nnc_sizes;
 /* Parses --set NAME=SIZES: integers and ranges between commas, 1,2,4 or 1..32768x2 (each twice the last) or 64..1024+64; an integer may
- * be a power, 2^15. NNC_E_USAGE: malformed, or more than 4096. */
+ * be a power, 2^15. NNC_E_USAGE: malformed, beyond 9e15, or more than 4096. */
 nnc_status nnc_sizes_parse(const nnc_arg *a, nnc_sizes *out, nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 
 /* A curve: the model with some options on a machine. */
@@ -53,8 +53,7 @@ typedef struct nnc_sweep {
     int n;
     nnc_sweep_row *row; /* by size, then by series */
     size_t cap;
-    int kept;      /* rows that the file had */
-    bool complete; /* all rows are there */
+    bool complete; /* all rows of its sizes are there */
     nnc_arena arena;
 } nnc_sweep;
 
@@ -62,6 +61,7 @@ typedef struct nnc_sweep {
  * out->arena, also after a failure. */
 nnc_status nnc_sweep_run(const nnc_sweep_options *o, nnc_sweep *out, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_sweep_add(nnc_sweep *s, const nnc_sweep_row *row, nnc_sink *sink) NNC_MUST;
+int nnc_sweep_made(const nnc_sweep *s); /* number of rows of its sizes; a file may have others */
 /* The row, or NULL. */
 const nnc_sweep_row *nnc_sweep_find(const nnc_sweep *s, int64_t size, int series);
 
@@ -74,6 +74,7 @@ typedef struct nnc_crossing {
     int64_t to;   /* the last size at which they differ before the next crossing */
     double times; /* how much faster it is there */
     double at;    /* where the curves of medians cross, interpolated in logarithms; NaN: it was faster from the first on */
+    double at_ms; /* the medians there */
 } nnc_crossing;
 /* Finds where one of a and b begins to be faster, where of 3 runs or more the quartiles do not overlap and medians differ by more than 1 %.
  * Returns the number of crossings, the first at the first size that both have and where they differ; they are in `arena`. -1: out of

@@ -68,6 +68,8 @@ TEST(mistakes_in_experiments_have_a_line)
             "published: expected a number above 0"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'published': [3, 2]}]}]}",
             "published: expected a number above 0, or a list"},
+        {HEAD "'runs': [{'name': 'a', 'numbers': [{'published': []}]}]}",
+            "published: expected a number above 0, or a list"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'unit': 'h'}]}]}",
             "unit: expected ms, s or samples/s"},
         {HEAD "'runs': [{'name': 'a', 'numbers': [{'what': 'allreduces', 'unit': 's'}]}]}",

@@ -42,10 +42,13 @@ TEST(sweep_sizes)
     check_sizes("2^3", "8");
     check_sizes("2^0..2^4x4,5,10..20+5", "1 4 5 10 15 16 20");
     check_sizes("-4..4+4", "-4 0 4");
-    check_sizes("1..9223372036854775807x1000000000", "1 1000000000 1000000000000000000");
+    check_sizes("1..9000000000000000x1000000000", "1 1000000000");
+    check_sizes("8999999999999999..9000000000000000+1", "8999999999999999 9000000000000000");
     static const char *const bad[] = {"", "x", "1..", "1..4", "1..4x", "1..4x1", "1..4x0", "1..4+0",
         "1..4+-1", "1..4+0.5", "1..4x2,", ",1", "1,,2", "4..1x2", "0..4x2", "1..4x2y", "2^-1",
-        "9^99", "1..5000+1", "1..4xnan", "1..4xinf", "99999999999999999999"};
+        "9^99", "1..5000+1", "1..4xnan", "1..4xinf", "99999999999999999999",
+        "9007199254740992..9007199254740994+1", "1..9223372036854775807x2", "1..4x1.000000000001",
+        "10^16"};
     for (size_t i = 0; i < NNC_COUNT(bad); i++)
         check_sizes(bad[i], NULL);
 }
@@ -119,6 +122,13 @@ TEST(sweep_crossings)
     CHECK_STR(nnc_text_str(&said),
         "a is faster than b; from n 8 on b is faster than a (the curves cross at about 3): 2.67 "
         "times at 8.\n");
+    for (int i = 0; i < s.n; i++)
+        s.row[i].size <<= 12;
+    said.n = 0;
+    nnc_sweep_say(&s, &said);
+    CHECK_STR(nnc_text_str(&said),
+        "a is faster than b; from n 32768 on b is faster than a (the curves cross at about 12288): "
+        "2.67 times at 32768.\n");
     nnc_arena_deinit(&s.arena);
     /* where they differ from the second size on, that is said */
     static const double late[] = {1, 3, 6, 12, 24};
@@ -169,7 +179,7 @@ static void prepare(swept *x, const char *text, const char *file, int n, const c
     t.warmup = -1;
     for (int i = 0; i < 2; i++)
         x->series[i] = (nnc_sweep_series){.name = i ? "second" : "first",
-            .env = {.threads = i + 1, .no_llvm = true, .hardware = hardware},
+            .env = {TEST_CACHED, .threads = i + 1, .no_llvm = true, .hardware = hardware},
             .time = t,
             .model = {open_model, &x->open, 1, NULL},
             .predict = hardware != NULL};
@@ -226,6 +236,11 @@ TEST(sweep_rejected_sizes)
     CHECK_INT(x.s.row[1].p.kind, SWEEP_measured);
     CHECK_INT(x.s.row[2].p.kind, SWEEP_failed);
     CHECK(strstr(x.s.row[2].p.message, "512") != NULL);
+    nnc_arena_deinit(&x.s.arena);
+    prepare(&x, matmul, NULL, 1, NULL);
+    x.series[1].name = "first";
+    CHECK_INT(sweep(&x), NNC_E_USAGE);
+    CHECK_DIAG("two series have the name `first`");
     nnc_arena_deinit(&x.s.arena);
     prepare(&x, matmul, NULL, 1, NULL);
     x.sizes[0] = 0;
@@ -331,6 +346,13 @@ static void other_model(swept *x)
     x->open.text = chain;
 }
 
+static void other_model_and_sizes(swept *x)
+{
+    x->open.text = chain;
+    x->sizes[0] = 256;
+    x->o.sizes.n = 1;
+}
+
 static void other_flags(swept *x)
 {
     x->o.flags = "-O3";
@@ -378,6 +400,7 @@ TEST(sweep_resumes)
 {
     char dir[400];
     swept x, y;
+    NNC_LOCAL(nnc_text) text = {0};
     CHECK(api_tmpdir(dir, sizeof dir));
     char file[500], bad[500];
     snprintf(file, sizeof file, "%s/rows.json", dir);
@@ -385,10 +408,10 @@ TEST(sweep_resumes)
     prepare(&x, matmul, file, 3, NULL);
     x.stop_at = 6; /* three rows of six: two turns of the first size, and one row */
     CHECK_OK(sweep(&x));
-    CHECK(x.s.n == 3 && !x.s.complete && x.s.kept == 0);
+    CHECK(x.s.n == 3 && !x.s.complete && x.begun == 6);
     prepare(&y, matmul, file, 4, NULL); /* and a size more */
     CHECK_OK(sweep(&y));
-    CHECK(y.s.n == 8 && y.s.complete && y.s.kept == 3);
+    CHECK(y.s.n == 8 && y.s.complete && y.begun == 10); /* five rows in two turns */
     for (int i = 0; i < 3; i++) {
         CHECK_INT(y.s.row[i].size, x.s.row[i].size);
         CHECK_NEAR(y.s.row[i].p.median_ms, x.s.row[i].p.median_ms, 1e-6);
@@ -399,9 +422,10 @@ TEST(sweep_resumes)
     nnc_arena_deinit(&y.s.arena);
     prepare(&y, matmul, file, 2, NULL); /* fewer sizes: the rows of others stay */
     CHECK_OK(sweep(&y));
-    CHECK(y.s.n == 8 && y.s.kept == 8);
+    CHECK(y.s.n == 8 && y.s.complete && y.begun == 0);
     nnc_arena_deinit(&y.s.arena);
     check_refused(file, "is of another model", other_model);
+    check_refused(file, "is of another model", other_model_and_sizes);
     check_refused(file, "have flags `-O2`, and this sweep has `-O3`", other_flags);
     check_refused(file, "have name `second`, and this sweep has `third`", other_series);
     check_refused(file, "further series", fewer_series);
@@ -418,6 +442,33 @@ TEST(sweep_resumes)
     for (size_t i = 0; i < NNC_COUNT(edits); i++) {
         rewrite(file, bad, edits[i][0], edits[i][1]);
         check_refused(bad, edits[i][2], NULL);
+    }
+    prepare(&y, matmul, file, 1, NULL); /* rows of other sizes are not counted */
+    y.sizes[0] = 64;
+    y.stop_at = 1;
+    CHECK_OK(sweep(&y));
+    CHECK(y.s.n == 8 && !y.s.complete);
+    nnc_sweep_print(&y.s, NNC_TEXT, &text);
+    CHECK(strstr(nnc_text_str(&text), "Interrupted: 0 of 2 rows; the same command"));
+    nnc_arena_deinit(&y.s.arena);
+    api_rmdir(dir);
+}
+
+/* Memory may be free by now. */
+TEST(sweep_tries_again_what_did_not_fit)
+{
+    char dir[400], file[500];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/rows.json", dir);
+    for (int again = 0; again < 2; again++) {
+        swept x;
+        prepare(&x, matmul, file, 1, NULL);
+        x.series[0].env.memory_limit = x.series[1].env.memory_limit = again ? NULL : "1";
+        CHECK_OK(sweep(&x));
+        CHECK(x.s.n == 2 && x.s.complete && x.begun == 2 + 2 * again);
+        for (int i = 0; i < x.s.n; i++)
+            CHECK_INT(x.s.row[i].p.kind, again ? SWEEP_measured : SWEEP_no_fit);
+        nnc_arena_deinit(&x.s.arena);
     }
     api_rmdir(dir);
 }
