@@ -37,7 +37,7 @@ static void few_last(const nnc_kernel *k, int64_t key[NNC_KAXES])
 }
 
 /* Stride of each axis in the access that determines its position; 0 = none. */
-static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
+static void find_keys(const nnc_kernel *k, bool gpu, int64_t key[NNC_KAXES])
 {
     int64_t weight[NNC_KAXES] = {0};
     memset(key, 0, sizeof *key * NNC_KAXES);
@@ -54,7 +54,8 @@ static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
             }
         }
     }
-    few_last(k, key);
+    if (!gpu)
+        few_last(k, key);
     for (int s = 0; s < k->n_stage;
          s++) /* argmax numbers its axes row-major, so their order must stay */
         for (int i = k->stage[s].body0; i < k->stage[s].body1; i++)
@@ -142,10 +143,10 @@ void nnc_kernel_outer_first(nnc_kernel *k)
     sort_axes(k, (int64_t[NNC_KAXES]){0});
 }
 
-void nnc_kernel_order_axes(nnc_kernel *k)
+void nnc_kernel_order_axes(nnc_kernel *k, bool gpu)
 {
     int64_t key[NNC_KAXES];
-    find_keys(k, key);
+    find_keys(k, gpu, key);
     sort_axes(k, key);
 }
 

@@ -129,7 +129,7 @@ static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const 
     nnc_kernel *k = nx_kernel(t, set->g, set->out, scratch, scratch, why);
     if (!k)
         return false;
-    nnc_kernel_order_axes(k);
+    nnc_kernel_order_axes(k, false);
     nnc_kernel_merge_axes(k, true);
     if (!nnc_kernel_local(k, set->local, scratch, &done))
         return false;

@@ -215,7 +215,7 @@ static bool trace_part(chain *c, int p)
             return fails(c, "a value is read by more than the next sum");
         q->in = b;
     }
-    nnc_kernel_order_axes(q->k);
+    nnc_kernel_order_axes(q->k, false);
     return (p == 0) == (q->in < 0) || fails(c, "a sum depends on no sum before it");
 }
 

@@ -381,9 +381,9 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
-/* Sorts the axes by memory order, and merges neighbours that are contiguous in every access. `apart`: also merges two axes of a stage that
- * are separated by axes of other stages; schedules of GPUs do not support that. */
-void nnc_kernel_order_axes(nnc_kernel *k);
+/* Sorts the axes by memory order, but for short ones beside windows of CPUs (few_last), and merges neighbours that are contiguous in every
+ * access. `apart`: also merges two axes of a stage that are separated by axes of other stages; schedules of GPUs do not support that. */
+void nnc_kernel_order_axes(nnc_kernel *k, bool gpu);
 void nnc_kernel_merge_axes(nnc_kernel *k, bool apart);
 /* local.c: where overlapping windows read values that the kernel computes, adds a stage that stores these values in a tmp buffer of at
  * most `most` bytes. *done: added. k has no schedule yet; new memory is in `a`. False: out of memory. */

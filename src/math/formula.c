@@ -283,11 +283,11 @@ static R exp_and_one(fb *b, R x, int off)
 }
 
 /* 1 / (1 + e^-x), in f32 1 from x = 18 on and 0 below -104. Where e^-x may exceed f32, both sides of the quotient are multiplied by 2^-64,
- * so that only the quotient can be subnormal, and is rounded once. */
+ * so that only the quotient can be subnormal, and is rounded once. Then 2^-64 e^-x is no normal number from x = 44 on. */
 static R sigmoid_(fb *b, R x, bool low, bool top)
 {
     const int off = low || is_wide(b, x) ? 0 : -64;
-    if (!top)
+    if (!top || off)
         x = at_most(b, x, 18);
     if (!low)
         x = at_least(b, x, -106);

@@ -665,7 +665,7 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
         if (!nnc_parts_schedule(k, t, a, &done) || done)
             return done;
     }
-    nnc_kernel_order_axes(k);
+    nnc_kernel_order_axes(k, gpu);
     nnc_kernel_merge_axes(k, !gpu);
     return (gpu || nnc_kernel_local(k, nnc_target_local_bytes(t), a, &local)) &&
            nnc_window_strips(k, t, a) && nnc_tap_strips(k, t, a) && nnc_pixel_strips(k, t, a) &&

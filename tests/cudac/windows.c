@@ -113,6 +113,24 @@ TEST(infinite_weights_at_the_edge)
     nnc_graph_destroy(g);
 }
 
+/* Loops follow memory, also where borders are those of columns alone: threads that are neighbours read neighbouring columns. CPUs have
+ * the other order (few_last in kernel/axes.c). */
+TEST(rows_of_a_window_are_the_outer_loop)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_graph *g = ct_parse("graph @t {\n%x = input : f32[1,3,40,40]\n"
+                            "%y = maxpool %x {kernel=[3,3], pads=[0,1,0,1]}\nreturn %y }");
+    const nnc_kernel *k =
+        g ? nnc_lower(g, &g->node[g->n_node - 1], ct_tiny(), MATH_ulp2, &a, test_sink) : NULL;
+    int64_t last = 0;
+    CHECK(k != NULL);
+    for (int i = 0; k && i < k->n_ins; i++)
+        for (int x = 0; x < k->n_axis && k->ins[i].op == KO_load; x++)
+            last = k->axis[x].kind == KA_reduce ? k->ins[i].at.k[x] : last;
+    CHECK_INT(last, 1);
+    nnc_graph_destroy(g);
+}
+
 /* Moved about in front and after; those that are no single loop nest are left out. */
 static void moved_windows(int n, bool pool)
 {

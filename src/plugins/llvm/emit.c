@@ -275,10 +275,11 @@ static nnc_status add_function(
 /* The objects of a kernel's parts, so that each is shared by itself, and that of the kernel. */
 static nnc_status emit_alone(const nnc_kernel *k, alone *x, nnc_sink *sink)
 {
-    NNC_LOCAL(ll_parts) p = {0};
+    NNC_LOCAL(nnc_arena) a = {0};
+    ll_parts p = {0};
     char name[LL_PART_NAME];
     if (nnc_kernel_in_parts(k))
-        NNC_TRY(ll_parts_open(&p, k, sink));
+        NNC_TRY(ll_parts_open(&p, k, &a, sink));
     for (int i = 0; i < p.n; i++)
         NNC_TRY(add_function(&p.part[i].k, NULL, ll_part_name(name, i), x, sink));
     return add_function(k, &p, k->name, x, sink);

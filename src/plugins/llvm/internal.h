@@ -269,15 +269,13 @@ void ll_declare(ll_mod *m, const nnc_kernel *k);
 void ll_return_unless_units(ll_mod *m);
 /* The lowest digit of u in base n; *u becomes u / n. */
 V ll_digit(ll_mod *m, V *u, int64_t n);
-/* parts.c: a kernel in parts, each of them a kernel. open: k's parts; n = 0: it has none. Zero-initialise, then ll_parts_deinit. */
+/* parts.c: a kernel in parts, each of them a kernel. open: k's parts, in `a`; n = 0: it has none. */
 typedef struct ll_parts {
-    nnc_arena a;
     nnc_kpart part[NNC_KPARTS];
     int n;
     struct ll_rows *row; /* by buffer of k */
 } ll_parts;
-nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink);
-void ll_parts_deinit(ll_parts *p);
+nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_arena *a, nnc_sink *sink);
 /* Name of part i's function in an object of its own. */
 enum { LL_PART_NAME = 16 };
 char *ll_part_name(char name[LL_PART_NAME], int i);

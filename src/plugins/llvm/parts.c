@@ -93,14 +93,14 @@ void ll_parts_call(ll_mod *m, const nnc_kernel *k, const ll_parts *p, const V *f
     LLVMBuildRetVoid(m->b);
 }
 
-nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink)
+nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_arena *a, nnc_sink *sink)
 {
     p->n = nnc_kernel_parts(k, p->part);
     const int tiled = nnc_parts_tiled(k);
-    const int64_t *each = nnc_parts_rows(k, p->part, p->n, &p->a);
+    const int64_t *each = nnc_parts_rows(k, p->part, p->n, a);
     const int64_t points = tiled < 0 ? 1 : nnc_sched_n(&k->sched, KD_tile, tiled);
     int64_t at = 0;
-    p->row = ARENA_NEW(&p->a, rows, k->n_buf + 1);
+    p->row = ARENA_NEW(a, rows, k->n_buf + 1);
     NNC_NEED(each && p->row, sink);
     for (int b = 0; b < k->n_buf; b++)
         if (each[b]) {
@@ -109,23 +109,19 @@ nnc_status ll_parts_open(ll_parts *p, const nnc_kernel *k, nnc_sink *sink)
             at += p->row[b].bytes;
         }
     for (int i = 0; i < p->n; i++) {
-        NNC_NEED(!nnc_kernel_part(k, tiled, each, &p->part[i], &p->a), sink);
-        p->part[i].k.name = nnc_arena_printf(&p->a, "%s.%d", k->name, i);
+        NNC_NEED(!nnc_kernel_part(k, tiled, each, &p->part[i], a), sink);
+        p->part[i].k.name = nnc_arena_printf(a, "%s.%d", k->name, i);
         NNC_NEED(p->part[i].k.name, sink);
     }
     return NNC_OK;
 }
 
-void ll_parts_deinit(ll_parts *p)
-{
-    nnc_arena_deinit(&p->a);
-}
-
 nnc_status ll_parts_together(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
-    NNC_LOCAL(ll_parts) p = {0};
+    NNC_LOCAL(nnc_arena) a = {0};
+    ll_parts p;
     V fn[NNC_KPARTS];
-    NNC_TRY(ll_parts_open(&p, k, sink));
+    NNC_TRY(ll_parts_open(&p, k, &a, sink));
     for (int i = 0; i < p.n; i++) {
         NNC_TRY(ll_kernel(m, &p.part[i].k, sink));
         fn[i] = m->fn;

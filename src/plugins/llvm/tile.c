@@ -102,10 +102,9 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
         out[r] = r < t->live[0] ? ll_load_row(e, ins, t->live[1])
                                 : LLVMConstNull(ll_vec(ll_memory_type(e->m, d), e->lanes));
     }
+    /* rows of the next tiles: too far apart for the hardware prefetcher */
     for (int r = 0; r < e->lanes && whole; r++) {
-        e->shift[t->axis[0]] =
-            t->from + r +
-            e->lanes; /* rows of the next tiles: too far apart for the hardware prefetcher */
+        e->shift[t->axis[0]] = t->from + r + e->lanes;
         ll_prefetch(e, ins, false, false);
     }
     e->shift[t->axis[0]] = 0;
