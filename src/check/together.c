@@ -340,7 +340,8 @@ static nnc_status find_room(measure *s)
         if (!nnc_check_room(s->e, s->joined, beside, said))
             return NNC_OK;
     }
-    nnc_puts(&t, "no model is timed alone: there is no memory for all of them beside the joined one (");
+    nnc_puts(
+        &t, "no model is timed alone: there is no memory for all of them beside the joined one (");
     nnc_put_bytes(&t, beside);
     nnc_puts(&t, ")");
     s->out->measured = false;

@@ -30,7 +30,8 @@ static nnc_status read_rows(nnc_profile_old *p, const nnc_item *rows, nnc_sink *
             continue;
         if (number_of(v, "calls") != 0)
             p->row[p->n++] = r;
-        else if (!strcmp(r.name, "idle")) /* others without calls were gone when the file was written */
+        else if (!strcmp(
+                     r.name, "idle")) /* others without calls were gone when the file was written */
             p->idle_ms = r.ms;
     }
     return NNC_OK;

@@ -76,8 +76,9 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(
             out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
     if (others)
-        nnc_printf(out, " Other programs ran: its threads had the CPU for %.0f %% of the time "
-                         "that they needed it.",
+        nnc_printf(out,
+            " Other programs ran: its threads had the CPU for %.0f %% of the time "
+            "that they needed it.",
             100 * p->cpu_share);
 }
 

@@ -272,7 +272,8 @@ TEST(profile_gives_a_verdict)
         check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10 times");
         check_verdict(&x, 1, 2, LEVEL_memory, 0, 1, "Faster than the limits: ");
         check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 0.25,
-            "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time that "
+            "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time "
+            "that "
             "they needed it. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
         check_declined(&x);
