@@ -17,13 +17,15 @@ typedef struct nnc_together {
     int threads, all; /* threads of a stream, and of the machine */
     bool measured, shares; /* shares: models share a GPU by streams, which cost rules do not model */
     bool simulated; /* predictions are the simulator's */
+    const char *why_not; /* not measured: why, a sentence; NULL: it is, or nothing runs */
     double ms; /* together, the median */
     int64_t predicted_ns;
     nnc_together_model *model; /* in `a` */
     nnc_arena a;
 } nnc_together;
 /* Compares s, a fresh session of `joined`, with each model alone: results of a first run, and times in alternating bursts. eo: the options
- * of e. Over several ranks nothing is measured. s NULL: e is described hardware, on which both are simulated. */
+ * of e. Over several ranks, or without memory
+ * for the models beside the joined one, nothing is measured. s NULL: e is described hardware, on which both are simulated. */
 nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc_artifact *joined, nnc_session *s,
     nnc_model *const *m, const char *const *name, int n, const nnc_compare_options *o, nnc_together *out, nnc_sink *sink) NNC_MUST;
 /* Whether one of the layers, joined by +, is of the model of this name, of several in one graph. */

@@ -322,6 +322,34 @@ static nnc_status time_all(measure *s)
     return NNC_OK;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+/* All sessions exist at once. Where this machine's memory is too small, leaves out those with all threads, or measures nothing. Memory of
+ * GPUs is not checked here. */
+static nnc_status find_room(measure *s)
+{
+    NNC_OWNED(nnc_sink) *said = nnc_sink_create();
+    NNC_LOCAL(nnc_text) t = {0};
+    int64_t beside = 0;
+    NNC_NEED(said, s->sink);
+    for (; s->n_at > 1; s->n_at -= s->n) {
+        beside = 0;
+        for (int i = 1; i < s->n_at; i++)
+            if (!nnc_plan_on_gpu(&s->at[i].a->plan->device[0]))
+                beside = nnc_add_sat(beside, nnc_device_needs(s->at[i].a->plan, 0));
+        if (!nnc_check_room(s->e, s->joined, beside, said))
+            return NNC_OK;
+    }
+    nnc_puts(
+        &t, "no model is timed alone: there is no memory for all of them beside the joined one (");
+    nnc_put_bytes(&t, beside);
+    nnc_puts(&t, ")");
+    s->out->measured = false;
+    s->out->why_not = nnc_arena_strdup(&s->out->a, nnc_text_str(&t));
+    NNC_NEED(s->out->why_not && !t.oom, s->sink);
+    return NNC_OK;
+}
+
 /* ---- the whole ---------------------------------------------------------------------------------------------------- */
 
 static nnc_status measure_all(measure *s, const nnc_env_options *eo)
@@ -332,6 +360,8 @@ static nnc_status measure_all(measure *s, const nnc_env_options *eo)
     if (!s->x)
         return simulate_all(s);
     predict(s);
+    if (s->out->measured)
+        NNC_TRY(find_room(s));
     if (!s->out->measured)
         return NNC_OK;
     for (int i = 1; i < s->n_at; i++)
@@ -348,6 +378,8 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
     measure s = {
         .e = e, .o = o, .joined = joined, .x = x, .m = m, .n = n, .out = out, .sink = sink};
     *out = (nnc_together){.n = n, .measured = x && e->ranks.world <= 1, .simulated = !x, .ms = NAN};
+    if (x && !out->measured)
+        out->why_not = "over several ranks no model is timed alone";
     out->model = ARENA_NEW(&out->a, nnc_together_model, n + 1);
     s.at = ARENA_NEW(&out->a, subject, 2 * n + 1);
     s.on = ARENA_NEW(&out->a, nnc_env *, n + 1);
@@ -452,8 +484,8 @@ void nnc_report_together(const nnc_together *t, nnc_text *out)
             nnc_printf(out, " ms: together is %.2f times as fast", all / t->ms);
         }
         nnc_putc(out, '\n');
-    } else if (!t->simulated) {
-        nnc_puts(out, "  over several ranks no model is timed alone\n");
+    } else if (t->why_not) {
+        nnc_printf(out, "  %s\n", t->why_not);
     }
     const bool bound = t->shares && !t->simulated;
     nnc_printf(out, "  by the %s: together %s", t->simulated ? "simulator" : "cost rules",

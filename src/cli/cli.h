@@ -102,8 +102,8 @@ typedef struct command {
 extern const command commands[];
 extern const int n_commands;
 
+options default_options(void); /* without flags */
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
-options default_options(void);
 nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */

@@ -46,12 +46,13 @@ nnc_status keep_series(const nnc_flag *f, char **value, options *o, nnc_sink *si
     const bool lists_devices = !strcmp(flag, "--devices") && strchr(text, ':');
     if (!name_of(flag) || lists_devices)
         return NNC_OK;
-    for (int i = 0; i < o->sweep.n_axis; i++)
-        if (o->sweep.axis[i].flag == f) { /* the same values once more */
-            o->sweep.n_typed--;
-            o->sweep.n_axis--;
-        }
-    const int n = o->sweep.n_axis++;
+    int n = 0;
+    while (n < o->sweep.n_axis && o->sweep.axis[n].flag != f)
+        n++;
+    if (n < o->sweep.n_axis) /* the same values once more */
+        o->sweep.n_typed--;
+    else
+        o->sweep.n_axis++;
     o->sweep.axis[n].flag = f;
     o->sweep.axis[n].values = nnc_arena_strdup(&o->strings, text);
     *value = nnc_arena_strndup(&o->strings, text, strcspn(text, ","));

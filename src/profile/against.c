@@ -28,10 +28,11 @@ static nnc_status read_rows(nnc_profile_old *p, const nnc_item *rows, nnc_sink *
         NNC_NEED(r.name, sink);
         if (!isfinite(r.ms))
             continue;
-        if (!strcmp(r.name, "idle") && number_of(v, "calls") == 0)
-            p->idle_ms = r.ms;
-        else
+        if (number_of(v, "calls") != 0)
             p->row[p->n++] = r;
+        else if (!strcmp(
+                     r.name, "idle")) /* others without calls were gone when the file was written */
+            p->idle_ms = r.ms;
     }
     return NNC_OK;
 }

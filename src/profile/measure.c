@@ -1,7 +1,9 @@
 /* profile/measure.c -- times of a run's commands: measured around each command in some runs, or simulated on described hardware. */
 #include "profile/profile.h"
 #include "session/session.h"
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -61,18 +63,16 @@ static nnc_status keep(
     return nnc_add_shares(t, 1, r->device, sink);
 }
 
-/* Sets device d's mean over n runs; idle is the rest of the mean run. */
-static void mean_shares(nnc_profile *out, int d, const run *r, int n)
+/* Sets *x, zeros, to device d's mean over n runs. */
+static void mean_shares(nnc_shares *x, int d, const run *r, int n)
 {
-    nnc_shares *x = &out->device[d];
     for (int k = 0; k < n; k++)
         nnc_sum_shares(x, &r[k].device[d], 1);
     for (int k = 0; k < PART__COUNT; k++)
         x->part[k] /= n;
     x->waits /= n;
     x->hidden /= n;
-    x->idle = 0;
-    x->idle = (int64_t)(out->wall_ms * 1e9) - nnc_shares_total(x);
+    x->idle /= n;
 }
 
 /* Streams that have commands which ran. */
@@ -148,7 +148,7 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
         out->together_ms += (double)r[k].together_ps * 1e-9 / (to - from);
     }
     for (int d = 0; d < p->n_device; d++)
-        mean_shares(out, d, r + from, to - from);
+        mean_shares(&out->device[d], d, r + from, to - from);
     for (int i = 0; i < n; i++) {
         nnc_profile_cmd c = {.cmd = first + i};
         if (r[from].ps[i] < 0)
@@ -201,9 +201,8 @@ static nnc_status measure_overhead(const profiler *f)
 {
     double ratio[MOST_PAIRS];
     int64_t with, without, spent = 0;
-    const int most = f->out->world > 1 ? LEAST_PAIRS : MOST_PAIRS; /* all ranks make as many runs */
     int n = 0;
-    while (n < most &&
+    while (n < MOST_PAIRS &&
            (n < LEAST_PAIRS || spent < (n < INTERVAL ? 5 : 1) * ENOUGH_MS * INT64_C(1000000))) {
         NNC_TRY(plain_run(f, &without));
         NNC_TRY(profiled_run(f, &with));
@@ -276,10 +275,31 @@ static int64_t cpu_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The threads of a single stream wait for each other without sleeping. */
-static bool awake(const nnc_plan *p)
+/* How long threads of this process have been ready and waited for a core; NaN: the kernel does not count it (CONFIG_SCHED_INFO). */
+static double delay_ns(void)
 {
-    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]);
+    DIR *d = opendir("/proc/self/task");
+    double sum = d ? 0 : NAN;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300];
+        long long ns;
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", e->d_name);
+        FILE *f = *e->d_name == '.' ? NULL : fopen(path, "re");
+        if (f)
+            sum += fscanf(f, "%*s %lld", &ns) == 1 ? (double)ns : NAN;
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
+/* Do nnc's threads leave each other a core? Several streams have more threads than their teams. */
+static bool has_cores(const nnc_env *e, const nnc_plan *p)
+{
+    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]) &&
+           nnc_env_threads(e) <= nnc_cpu_count();
 }
 
 nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_compare_options *t,
@@ -302,11 +322,11 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
     nnc_power_begin(&out->power, s->ranks > 1 ? NULL : s->plan, NULL, true);
-    const int64_t t0 = nnc_now_ns(), cpu = cpu_ns();
+    const double cpu = (double)cpu_ns(), delay = delay_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
-    const int64_t threads = nnc_max64(nnc_env_threads(e), 1);
-    if (awake(s->plan))
-        out->cpu_share = (double)(cpu_ns() - cpu) / (double)(threads * (nnc_now_ns() - t0) + 1);
+    const double ran = (double)cpu_ns() - cpu, waited = delay_ns() - delay;
+    if (has_cores(e, s->plan))
+        out->cpu_share = ran / (ran + (waited < 0 ? 0 : waited)); /* < 0: a thread has ended */
     nnc_power_end(&out->power);
     out->median_ms = nnc_times_at(&times, 0.5);
     out->first_run = nnc_exec_first_run(s->exec);
@@ -349,5 +369,6 @@ nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
     const nnc_plan_times t = {
         .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};
     NNC_TRY(keep(&out->arena, &r, &t, o, sink));
+    out->outside_ms = (double)nnc_max64(s.total_ps - r.wall_ps, 0) * 1e-9;
     return conclude(e, out, s.first, s.n_cmd, &r, 0, 1, sink);
 }

@@ -222,7 +222,7 @@ void nnc_power_put(const nnc_power *w, double run_ms, nnc_text *out)
     }
     nnc_printf(out, "Power: %.1f W (%s, other programs included), %.4g J a run", w->watts, w->of,
         w->watts * run_ms * 1e-3);
-    if (!isnan(w->idle_watts))
+    if (!isnan(w->idle_watts) && w->watts > 0)
         nnc_printf(out, "; %.1f W when idle, %.0f %% of it", w->idle_watts,
             100 * w->idle_watts / w->watts);
 }

@@ -111,17 +111,22 @@ static const char *clock_of(const nnc_profile *p)
                         : "CUDA events";
 }
 
+static void put_outside(nnc_text *t, const nnc_profile *p, const char *before, const char *after)
+{
+    if (!(p->outside_ms > 0))
+        return;
+    nnc_puts(t, before);
+    nnc_put_ms(t, p->outside_ms, 0);
+    nnc_puts(t, after);
+}
+
 static void text_profiled(nnc_text *t, const nnc_profile *p)
 {
     nnc_puts(t, "Profiled from its first command to its last ");
     nnc_put_ms(t, p->wall_ms, 0);
     nnc_printf(
         t, " ms (mean of the middle half of %d run%s)", p->active, nnc_plural(p->active, "s"));
-    if (p->outside_ms > 0) {
-        nnc_puts(t, ", before and after them ");
-        nnc_put_ms(t, p->outside_ms, 0);
-        nnc_puts(t, " ms");
-    }
+    put_outside(t, p, ", before and after them ", " ms");
     nnc_printf(t, "; time stamps around each command are by %s", clock_of(p));
     const nnc_ratio *o = &p->overhead;
     if (isfinite(o->low) && !nnc_significant(o))
@@ -144,21 +149,23 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
 static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p)
 {
     NNC_LOCAL(nnc_text) words = {0};
+    const long long chunks = p->artifact->chunks;
     nnc_printf(t, "%s on %s, %d thread%s: ", p->artifact->source->name, nnc_env_target(e),
         nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
-    nnc_puts(t, "a run takes ");
-    if (p->predicted) {
-        nnc_put_ms(t, p->wall_ms, 0);
+    nnc_puts(t, p->predicted && chunks > 1 ? "a chunk takes " : "a run takes ");
+    nnc_put_ms(t, p->predicted ? p->wall_ms + p->outside_ms : p->median_ms, 0);
+    if (!p->predicted) {
+        nnc_puts(t, " ms (median)\n");
+        text_profiled(&words, p);
+    } else {
         nnc_puts(t, " ms, predicted by the simulator, not measured\n");
-        return;
+        put_outside(&words, p, "Of it, before its first command and after its last: ", " ms.");
     }
-    nnc_put_ms(t, p->median_ms, 0);
-    nnc_puts(t, " ms (median)\n");
-    text_profiled(&words, p);
     text_words(t, &words);
-    if (p->artifact->chunks > 1)
-        nnc_printf(
-            t, "A run is %lld chunks; this is one of them.\n", (long long)p->artifact->chunks);
+    if (chunks > 1)
+        nnc_printf(t, "A run is %lld chunks; this is one of them.\n", chunks);
+    if (p->predicted)
+        return;
     text_rates(&words, p);
     text_words(t, &words);
     nnc_power_put(&p->power, p->median_ms, &words);

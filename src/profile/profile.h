@@ -114,9 +114,9 @@ typedef struct nnc_profile {
     double idle_ms; /* of all lanes */
     nnc_ratio overhead; /* time of a profiled run to that of another; NaN: not measured */
     double
-        cpu_share; /* CPU time of the process in runs without profiling, of that of its threads; NaN: they may sleep */
+        cpu_share; /* of the time that threads were ready in runs without profiling, the share that they ran; NaN: unknown */
     double
-        outside_ms; /* of a profiled run before its first and after its last command: submitting and waiting; 0 on GPUs */
+        outside_ms; /* of a profiled run before its first and after its last command: submitting and waiting; 0 where GPUs are measured */
     nnc_power power; /* of runs without profiling */
     nnc_exec_phases first_run; /* of the session, before its second run */
     int cycles;

@@ -156,7 +156,7 @@ static void drop_wrappers(nnc_profile_rows *rows)
         const nnc_profile_row *r = &rows->row[i], *next = i + 1 < rows->n ? r + 1 : NULL;
         const size_t length = strlen(r->name);
         if (!next || strncmp(next->name, r->name, length) != 0 || next->name[length] != '/' ||
-            next->calls != r->calls || next->ms < r->ms * (1 - 1e-9))
+            !r->calls || next->calls != r->calls || next->ms < r->ms * (1 - 1e-9))
             rows->row[n++] = *r;
     }
     rows->n = n;

@@ -19,6 +19,11 @@ typedef struct sums {
     int n_brief;
 } sums;
 
+static double gap_of(const nnc_profile_cmd *c)
+{
+    return fmax(c->ms - c->least_ms, 0);
+}
+
 static sums add_up(const nnc_profile *p)
 {
     sums s = {0};
@@ -27,7 +32,7 @@ static sums add_up(const nnc_profile *p)
         s.least += c->least_ms;
         s.bound[c->bound] += c->least_ms;
         s.busy += c->ms;
-        s.gap += fmax(c->ms - c->least_ms, 0);
+        s.gap += gap_of(c);
         if (c->ms < SHORT_MS && c->ms > 2 * c->least_ms) {
             s.brief += c->ms;
             s.n_brief++;
@@ -59,8 +64,11 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
             "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
             s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
     else if (s->least > TOO_FAST * s->busy)
-        nnc_puts(out, "Faster than the limits: when this machine's rates were measured it was busy "
-                      "(--no-cache measures them again).");
+        nnc_puts(out, p->rates.since_s
+                          ? "Faster than the limits: this machine was busy while its rates were "
+                            "measured."
+                          : "Faster than the limits: these count each op as written, and at the "
+                            "target's usual rates.");
     else if (s->least < FAR * s->busy && !others)
         nnc_printf(
             out, "At no limit: its commands take %.3g times their least time.", s->busy / s->least);
@@ -68,7 +76,9 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(
             out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
     if (others)
-        nnc_printf(out, " Other programs ran: its threads had the CPU for %.0f %% of the time.",
+        nnc_printf(out,
+            " Other programs ran: its threads had the CPU for %.0f %% of the time "
+            "that they needed it.",
             100 * p->cpu_share);
 }
 
@@ -81,11 +91,6 @@ static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
     nnc_printf(out, " ms, %.0f %% of theirs (%.0f %% of it arithmetic, %.0f %% memory and caches).",
         100 * s->least / s->busy, 100 * s->bound[LEVEL_arithmetic] / s->least,
         100 * moved / s->least);
-}
-
-static double gap_of(const nnc_profile_cmd *c)
-{
-    return fmax(c->ms - c->least_ms, 0);
 }
 
 /* Whether all of a remark's layers are among `layers`, joined by +. */
@@ -128,12 +133,14 @@ static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
             }
     }
     const nnc_remark *said = NULL;
+    if (s->gap <= 0)
+        return;
     nnc_puts(out, " Furthest above the least:");
     for (int k = 0; k < WORST && worst[k] && gap_of(worst[k]) >= LEAST * s->gap; k++) {
         const nnc_cmd *c = &p->artifact->plan->cmd[worst[k]->cmd];
         nnc_puts(out, k ? "; " : " ");
         nnc_put_layers(out, c->layers && *c->layers ? c->layers : c->op_class, 70);
-        nnc_printf(out, " (%.0f %% of all such time", 100 * gap_of(worst[k]) / fmax(s->gap, 1e-9));
+        nnc_printf(out, " (%.0f %% of all such time", 100 * gap_of(worst[k]) / s->gap);
         const nnc_remark *r = declined_of(p->artifact, c->layers);
         if (r && (!said || strcmp(said->reason, r->reason) != 0))
             nnc_printf(out, "; %s: declined, %s", r->rule, r->reason);
