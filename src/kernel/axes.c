@@ -20,9 +20,9 @@ static int64_t longest(const nnc_kernel *k, uint32_t set)
     return most;
 }
 
-/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. Channels are the
- * first reduce axis of a convolution, whichever borders its part of an image has: all parts sum in the same order. In the gradient of
- * weights, of which the image is the window, that axis is the batch, which stays. */
+/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. Channels are
+ * the first reduce axis of a convolution, whichever borders its part of an image has: all parts sum in the same order. In the gradient
+ * of weights, of which the image is the window, that axis is the batch, which stays. */
 static void few_last(const nnc_kernel *k, int64_t key[NNC_KAXES])
 {
     enum { FEW = 4, CONV = 3 };
