@@ -48,7 +48,7 @@ enum { NNC_CODE_NAME = 320, NNC_CUDA_ARGUMENT = 12, NNC_CUDA_SIZES = 32 };
 size_t nnc_cuda_argument(const char **code, void *out);
 
 /* Revision of the text that the CUDA emitter writes. */
-#define NNC_CUDA_EMITTER_REVISION "24"
+#define NNC_CUDA_EMITTER_REVISION "25"
 
 /* A compiled kernel: runs work items begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

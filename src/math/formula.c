@@ -278,14 +278,23 @@ static R expm1_(fb *b, R x)
 /* 2^off (e^x + 1), where 2^off e^x is a normal number. */
 static R exp_and_one(fb *b, R x, int off)
 {
+    if (b->m.gpu && !is_wide(b, x)) {
+        R e = exp_(b, x, true, true);
+        return ADD(e, K(1));
+    }
     R t, r = exp_reduce(b, x, &t);
     return FMA(exp_near(b, r), exp2i(b, t, off), K(ldexp(1, off)));
 }
 
 /* 1 / (1 + e^-x), in f32 1 from x = 18 on and 0 below -104. Where e^-x may exceed f32, both sides of the quotient are multiplied by 2^-64,
- * so that only the quotient can be subnormal, and is rounded once. Then 2^-64 e^-x is no normal number from x = 44 on. */
+ * so that only the quotient can be subnormal, and is rounded once. Then 2^-64 e^-x is no normal number from x = 44 on. On
+ * GPUs e^-|x| serves both signs, with which ptxas keeps more loads in flight. */
 static R sigmoid_(fb *b, R x, bool low, bool top)
 {
+    if (b->m.gpu && !is_wide(b, x)) {
+        R e = exp_(b, NEG(ABS(x)), low && top, true);
+        return quotient(b, SEL(LT(x, K(0)), e, K(1)), ADD(e, K(1)));
+    }
     const int off = low || is_wide(b, x) ? 0 : -64;
     if (!top || off)
         x = at_most(b, x, 18);
@@ -299,8 +308,8 @@ static R tanh_(fb *b, R x, bool is_short)
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, TANH), x);
     if (is_short)
         return COPYSIGN(near, x);
-    R a = ABS(x), c = at_most(b, a, 10);
-    R y = SUB(K(1), quotient(b, K(2), exp_and_one(b, ADD(c, c), 0))), is_near = LT(a, K(0.625));
+    R a = ABS(x), c = at_most(b, a, 10), e1 = exp_and_one(b, ADD(c, c), 0);
+    R y = SUB(K(1), quotient(b, K(2), e1)), is_near = LT(a, K(0.625));
     return COPYSIGN(is_wide(b, x) ? BRANCH(is_near, near, y) : SEL(is_near, near, y), x);
 }
 
