@@ -118,7 +118,7 @@ TEST(step_compare_words)
     NNC_LOCAL(nnc_text) text = {0};
     bool agrees;
     CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED, .threads = 2}, &e, test_sink));
-    nnc_graph *g = step_of(cnn, &t);
+    nnc_graph *g = step_of(encoder, &t);
     o.training = &t;
     o.iterations = 1;
     o.steps = false;
