@@ -51,13 +51,13 @@ bool nnc_number_published(
 double nnc_number_taken(
     const nnc_experiment *e, int run, const nnc_number *n, bool here, bool *reduced)
 {
-    const nnc_experiment_run *r = &e->run[run], *to = n->to >= 0 ? &e->run[n->to] : NULL;
+    const nnc_experiment_run *r = &e->run[run], *to = n->to >= 0 ? &e->run[n->to] : r;
     const nnc_taken *own[] = {&r->predicted, &r->here, &r->reduced},
-                    *other[] = {to ? &to->predicted : NULL, to ? &to->here : NULL,
-                        to ? &to->reduced : NULL};
+                    *other[] = {&to->predicted, &to->here, &to->reduced};
+    const int end = here ? 3 : 1;
     double v = NAN;
-    int k = here;
-    for (; k < (here ? 3 : 1) && isnan(v); k++)
+    int k = here ? 1 : 0;
+    for (; k < end && isnan(v); k++)
         v = n->what != QUANTITY_ratio
                 ? own[k]->value[n->what]
                 : own[k]->value[QUANTITY_time] / other[k]->value[QUANTITY_time];

@@ -243,11 +243,12 @@ static nnc_status read_number(
 /* Finds the runs that ratios name, when all are read. */
 static nnc_status find_others(reader *r, const nnc_item *runs, nnc_experiment *e)
 {
-    const char *names[MOST_RUNS];
+    const int n_run = e->n_run;
+    const char *names[MOST_RUNS] = {0};
     const nnc_item *v = runs->child;
-    for (int i = 0; i < e->n_run; i++)
+    for (int i = 0; i < n_run; i++)
         names[i] = e->run[i].name;
-    for (int i = 0; i < e->n_run; i++, v = v->next) {
+    for (int i = 0; v && i < n_run; i++, v = v->next) {
         for (int k = 0; k < i; k++)
             if (!strcmp(names[i], names[k]))
                 return bad(
@@ -261,13 +262,13 @@ static nnc_status find_others(reader *r, const nnc_item *runs, nnc_experiment *e
                           : nnc_fields_missing(&r->f, of, "to");
             if (!to)
                 continue;
-            for (n->to = 0; n->to < e->n_run; n->to++)
+            for (n->to = 0; n->to < n_run; n->to++)
                 if (nnc_is_string(to) && n->to != i && !strcmp(names[n->to], to->text))
                     break;
-            if (n->to < e->n_run)
+            if (n->to < n_run)
                 continue;
             const char *near =
-                nnc_is_string(to) ? nnc_nearest(to->text, names, (size_t)e->n_run) : NULL;
+                nnc_is_string(to) ? nnc_nearest(to->text, names, (size_t)n_run) : NULL;
             NNC_LOCAL(nnc_text) t = {0};
             nnc_printf(&t, "the name of another run of this file%s%s%s",
                 near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");

@@ -16,10 +16,15 @@ static double spread_of(const nnc_partition_measured *x)
     return x->median_ns ? (double)(x->p90_ns - x->p10_ns) / (double)x->median_ns : 0;
 }
 
+static int64_t ns_of(int64_t ps)
+{
+    return ps / 1000;
+}
+
 /* Copies between devices and collectives, waiting for the others included. */
 static int64_t communication_of(const nnc_shares *s)
 {
-    return (s->part[PART_communication] + s->waits + s->hidden) / 1000;
+    return ns_of(s->part[PART_communication] + s->waits + s->hidden);
 }
 
 static int64_t busy_of(const nnc_shares *s)
@@ -54,8 +59,8 @@ void nnc_partition_run_json(
         const nnc_shares *s = &x->shares[d];
         NNC_JSON(w, J_INT("device", d), J_NS("busy_ms", busy_of(s)),
             J_NS("communication_ms", communication_of(s)),
-            J_NS("exposed_ms", s->part[PART_communication] / 1000),
-            J_NS("hidden_ms", s->hidden / 1000));
+            J_NS("exposed_ms", ns_of(s->part[PART_communication])),
+            J_NS("hidden_ms", ns_of(s->hidden)));
         if (r->simulated_shares)
             NNC_JSON(w, J_NS("simulated_busy_ms", busy_of(simulated(r, d))));
         nnc_json_close(w, '}');

@@ -189,7 +189,7 @@ static nnc_status read_row(const reading *f, const nnc_item *item)
 {
     nnc_sweep *s = f->s;
     nnc_sweep_row row = {0};
-    const char *hash, *limit = nnc_json_text(item, "limit");
+    const char *hash = NULL, *limit = nnc_json_text(item, "limit");
     int kind, level = 0;
     const nnc_item *size = nnc_json_get(item, "size"), *runs = nnc_json_get(item, "runs");
     if (!nnc_is_number(size) || fabs(size->number) > 9e15)

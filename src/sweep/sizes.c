@@ -56,11 +56,11 @@ static const char *integer(const char *p, int64_t *v)
 static nnc_status add_range(reader *r, int64_t low, const char **at)
 {
     int64_t high;
-    char *end;
+    char *end = NULL;
     const char *p = integer(*at, &high);
     const bool factor = p && *p == 'x';
     const double by = p && (factor || *p == '+') ? nnc_strtod(p + 1, &end) : 0;
-    if (!(by > 0) || !(by <= LARGEST) || end == p + 1 ||
+    if (!end || !(by > 0) || !(by <= LARGEST) || end == p + 1 ||
         (factor ? by < 1.0001 || low < 1 : by != floor(by)))
         return malformed(r);
     if (low > high)
