@@ -65,6 +65,10 @@ NNC_API nnc_status nnc_open_options_set(nnc_open_options *o, const char *name, c
 NNC_API nnc_status nnc_compile_options_set(nnc_compile_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_compare_options_set(nnc_compare_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_train_options_set(nnc_train_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+/* Adds a weight in the caller's memory, row-major, to those that are used instead of a file "weights". It is read in place by
+ * nnc_session_create, so it outlives the models, artifacts and sessions; name and shape are copied. dtype: "f32", "bf16", ... */
+NNC_API nnc_status nnc_open_options_tensor(nnc_open_options *o, const char *name, const char *dtype, int rank,
+    const int64_t *dim, const void *data, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_env_options_destroy(nnc_env_options *o);
 NNC_API void nnc_open_options_destroy(nnc_open_options *o);
 NNC_API void nnc_compile_options_destroy(nnc_compile_options *o);
@@ -82,6 +86,10 @@ NNC_API const char *nnc_env_target(const nnc_env *e); /* of several, between com
 
 /* Reads a model (.json, .onnx), a text graph, or "-" for stdin. NULL: rejected, reason in the sink. */
 NNC_API nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink);
+/* The same with a status, for a model in memory: `size` bytes of JSON, graph text or ONNX, which messages call `name`. The bytes of an
+ * ONNX model hold its weights and outlive the artifacts and sessions. data NULL: reads the file `name`. *out: NULL after a failure. */
+NNC_API nnc_status nnc_model_read(const char *name, const void *data, size_t size, const nnc_open_options *o,
+    nnc_model **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_model_close(nnc_model *m);
 NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR's text form */
 
@@ -111,9 +119,12 @@ NNC_API nnc_status nnc_emit_file(
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
  * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, access widths). */
 NNC_API nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;
-/* Names of inputs and outputs, in order; NULL after the last. */
+/* Names and types of inputs and outputs, in the order of a session's; NULL after the last. Outputs without elements come last; inputs
+ * without elements, which no op reads, are not among them. */
 NNC_API const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
 NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
+NNC_API const nnc_type *nnc_artifact_input_type(const nnc_artifact *a, int i);
+NNC_API const nnc_type *nnc_artifact_output_type(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
 NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
@@ -151,7 +162,7 @@ NNC_API nnc_status nnc_session_create_with(
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);
 NNC_API int nnc_session_outputs(const nnc_session *s);
-/* By index; NULL after the last. Outputs without elements come last; inputs without elements, which no op reads, are not among them. */
+/* By index; NULL after the last. */
 NNC_API const char *nnc_session_input_name(const nnc_session *s, int i);
 NNC_API const char *nnc_session_output_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_input_type(const nnc_session *s, int i);

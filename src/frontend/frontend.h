@@ -19,7 +19,10 @@ typedef struct nnc_model_options {
     bool has_seed;
     const char *place; /* --place: "LAYERS=DEVICE,..."; NULL: as the model says; nnc_model_again: unchanged */
     int classes; /* outputs of a new head (--replace-head); 0: keep the head; nnc_model_again: unchanged */
-    const char *weights; /* file of tensors, NULL = generate */
+    const char *weights; /* file of tensors, or what messages call `own`; NULL = generate */
+    const nnc_weight *const *own; /* the tensors instead of the file, in memory that outlives the graph */
+    const nnc_type *const *own_type;
+    int n_own;
     const nnc_arg *rename; /* rules for its tensors (nnc_tensors_rename) */
     int n_rename;
     nnc_onnx_options onnx; /* of ONNX models */

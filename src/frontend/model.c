@@ -414,7 +414,7 @@ static nnc_graph *parse(
     static const nnc_model_options none = {0};
     const char *p = text, *end = text + n;
     o = o ? o : &none;
-    if (n > NNC_MAX_MODEL_BYTES) {
+    if (n > NNC_MAX_MODEL_BYTES && !(o->onnx.held && nnc_onnx_looks(file, text, n))) {
         nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
             "the model file has %zu bytes; at most %d are read", n, NNC_MAX_MODEL_BYTES);
         return NULL;

@@ -44,6 +44,7 @@ static nnc_status take_entry(const nnc_tensors *st, const nnc_tensor_entry *e, c
         .kind = e->offset < 0 ? NNC_W_inline : NNC_W_file, .name = w->name, .size = e->size};
     if (e->offset >= 0) {
         w->file = file;
+        w->data = e->data;
         w->offset = e->offset;
         w->header_hash = nnc_tensors_hash(st);
         return NNC_OK;
@@ -229,7 +230,8 @@ nnc_status fe_open_weights(const nnc_model_options *o, nnc_tensors **out, nnc_si
 {
     if (o->again)
         return list_again(o, out, sink);
-    NNC_TRY(nnc_tensors_open(o->weights, NULL, out, sink));
+    NNC_TRY(o->n_own ? nnc_tensors_listed(o->weights, o->n_own, o->own, o->own_type, out, sink)
+                     : nnc_tensors_open(o->weights, NULL, out, sink));
     return nnc_tensors_rename(*out, o->rename, o->n_rename, sink);
 }
 

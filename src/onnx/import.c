@@ -772,7 +772,7 @@ static nnc_graph *import(
 nnc_graph *nnc_onnx_parse(
     const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink)
 {
-    return import(file, (ox_span){data, n}, false, o, sink);
+    return import(file, (ox_span){data, n}, o && o->held, o, sink);
 }
 
 nnc_graph *nnc_onnx_again(const nnc_onnx_options *o, nnc_sink *sink)

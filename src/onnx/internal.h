@@ -231,7 +231,7 @@ typedef struct ox {
     nnc_arena a;
     ox_reader r;
     ox_span data;
-    bool mapped; /* data is the mapped file, so weights may refer to it */
+    bool mapped; /* data is the mapped file, or o->held, so weights may refer to it */
     uint64_t file_hash;
     nnc_graph *g;
     nnc_status status;

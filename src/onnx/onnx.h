@@ -34,6 +34,7 @@ typedef struct nnc_onnx_options {
     nnc_given *given; /* when importing again: what was kept of the model's files; otherwise NULL */
     const nnc_shape *was; /* when importing again: previous shapes, for extents that the model and `shape` leave open */
     int n_was;
+    bool held; /* nnc_onnx_parse: the bytes outlive the graph, whose weights refer to them */
     nnc_text *coverage; /* appended: the operators that the model uses; may be NULL */
 } nnc_onnx_options;
 
@@ -43,7 +44,7 @@ bool nnc_onnx_looks(const char *file, const void *data, size_t n);
 nnc_graph *nnc_onnx_load(const char *file, const nnc_onnx_options *o, nnc_sink *sink);
 /* Reads the model that o->given describes. */
 nnc_graph *nnc_onnx_again(const nnc_onnx_options *o, nnc_sink *sink);
-/* The same for a model in memory, whose weights are copied. `file`: for messages, and for the folder of external data. */
+/* The same for a model in memory, whose weights are copied unless o->held. `file`: for messages, and for the folder of external data. */
 nnc_graph *nnc_onnx_parse(
     const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);
 /* Reads a file that holds one TensorProto. A tensor without elements has no data, and a dimension of 0. */

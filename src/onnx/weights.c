@@ -238,6 +238,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     } else if (p && x->mapped) {
         w = (nnc_weight){.kind = NNC_W_file,
             .name = t->name,
+            .data = x->o->held ? p : NULL,
             .file = x->file,
             .offset = p - x->data.p,
             .size = w.size,

@@ -20,7 +20,10 @@ nnc_status nnc_read_open_options(
         .has_seed = o->has_seed,
         .classes = o->classes,
         .place = o->place,
-        .weights = o->weights,
+        .weights = o->n_own ? "(memory)" : o->weights,
+        .own = o->own,
+        .own_type = o->own_type,
+        .n_own = o->n_own,
         .rename = o->rename,
         .n_rename = o->n_rename,
         .onnx = {.shape = shape,
@@ -45,19 +48,29 @@ nnc_status nnc_read_open_options(
     return NNC_OK;
 }
 
-nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
+nnc_status nnc_model_read(const char *name, const void *data, size_t size,
+    const nnc_open_options *o, nnc_model **out, nnc_sink *sink)
 {
     nnc_model_options f;
     NNC_LOCAL(nnc_arena) a = {0};
-    if (nnc_read_open_options(o ? o : &nnc_open_defaults, &f, &a, sink))
-        return NULL;
-    nnc_model *m = nnc_model_load(file, &f, sink);
+    *out = NULL;
+    NNC_TRY(nnc_read_open_options(o ? o : &nnc_open_defaults, &f, &a, sink));
+    f.onnx.held = data != NULL;
+    NNC_OWNED(nnc_graph) *m =
+        data ? nnc_model_parse(name, data, size, &f, sink) : nnc_model_load(name, &f, sink);
     nnc_train_options checked = nnc_train_defaults;
-    if (m && nnc_train_read(m, &checked, &a, sink)) {
-        nnc_graph_destroy(m);
-        m = NULL;
-    }
-    return m;
+    if (!m)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    NNC_TRY(nnc_train_read(m, &checked, &a, sink));
+    *out = m;
+    m = NULL;
+    return NNC_OK;
+}
+
+nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
+{
+    nnc_model *m;
+    return nnc_model_read(file, NULL, 0, o, &m, sink) ? NULL : m;
 }
 
 void nnc_model_close(nnc_model *m)
@@ -321,16 +334,6 @@ nnc_status nnc_compile_plan(nnc_env *e, const nnc_model *m, const nnc_compile_op
 const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)
 {
     return &a->stats;
-}
-
-const char *nnc_artifact_input_name(const nnc_artifact *a, int i)
-{
-    return i >= 0 && i < a->plan->n_input ? a->plan->input_name[i] : NULL;
-}
-
-const char *nnc_artifact_output_name(const nnc_artifact *a, int i)
-{
-    return i >= 0 && i < a->plan->n_output ? a->plan->output_name[i] : NULL;
 }
 
 void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)

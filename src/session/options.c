@@ -110,6 +110,37 @@ const nnc_open_options nnc_open_defaults = {.seed = 0};
 const nnc_compile_options nnc_compile_defaults = {COMPILE_DEFAULTS};
 const nnc_compare_options nnc_compare_defaults = {.compile = {COMPILE_DEFAULTS}, .steps = true};
 
+nnc_status nnc_open_options_tensor(nnc_open_options *o, const char *name, const char *dtype,
+    int rank, const int64_t *dim, const void *data, nnc_sink *sink)
+{
+    nnc_arena *a = &((open_holder *)(void *)o)->strings;
+    nnc_dtype d;
+    const char *why = NULL;
+    if (!nnc_dtype_parse(dtype, strlen(dtype), &d))
+        return nnc_fail0(sink, NNC_E_USAGE, "weight %s: no dtype is named %s", name, dtype);
+    if (rank < 0 || rank > NNC_MAX_RANK)
+        return nnc_fail0(sink, NNC_E_USAGE, "weight %s has %d dimensions; at most %d are possible",
+            name, rank, NNC_MAX_RANK);
+    nnc_type *t = ARENA_NEW(a, nnc_type, 1);
+    nnc_weight *w = ARENA_NEW(a, nnc_weight, 1);
+    NNC_NEED(t && w && ARENA_ROOM(a, o->own, o->room_own, o->n_own + 1) &&
+                 ARENA_ROOM(a, o->own_type, o->room_type, o->n_own + 1),
+        sink);
+    *t = nnc_type_make(d, rank, dim);
+    if (!nnc_type_check(t, &why))
+        return nnc_fail0(sink, NNC_E_USAGE, "weight %s: %s", name, why);
+    const nnc_weight *last = o->n_own ? o->own[o->n_own - 1] : w;
+    *w = (nnc_weight){.kind = NNC_W_file, /* of a file with all of them, one after the other */
+        .name = nnc_arena_strdup(a, name),
+        .data = data,
+        .offset = o->n_own ? last->offset + last->size : 0,
+        .size = nnc_type_bytes(t)};
+    NNC_NEED(w->name, sink);
+    o->own[o->n_own] = w;
+    o->own_type[o->n_own++] = t;
+    return NNC_OK;
+}
+
 /* ---- of an artifact -------------------------------------------------------------------------- */
 
 /* The value of row i as text, where it is not the default and affects the result. */

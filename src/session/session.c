@@ -192,34 +192,52 @@ int nnc_session_outputs(const nnc_session *s)
 }
 
 /* Output i if it has no elements; NULL. */
-static const nnc_empty *empty_output(const nnc_session *s, int i)
+static const nnc_empty *empty_output(const nnc_artifact *a, int i)
 {
-    const int k = i - s->plan->n_output;
-    return k >= 0 && i < nnc_session_outputs(s) ? &s->a->graph->empty[k] : NULL;
+    const int k = i - a->plan->n_output;
+    return k >= 0 && k < (int)a->graph->n_empty ? &a->graph->empty[k] : NULL;
+}
+
+const char *nnc_artifact_input_name(const nnc_artifact *a, int i)
+{
+    return i >= 0 && i < a->plan->n_input ? a->plan->input_name[i] : NULL;
+}
+
+const char *nnc_artifact_output_name(const nnc_artifact *a, int i)
+{
+    const nnc_empty *empty = empty_output(a, i);
+    return empty ? empty->name : i >= 0 && i < a->plan->n_output ? a->plan->output_name[i] : NULL;
+}
+
+const nnc_type *nnc_artifact_input_type(const nnc_artifact *a, int i)
+{
+    return i >= 0 && i < a->plan->n_input ? nnc_whole_input(a, i) : NULL;
+}
+
+const nnc_type *nnc_artifact_output_type(const nnc_artifact *a, int i)
+{
+    const nnc_empty *empty = empty_output(a, i);
+    return empty ? &empty->type : i >= 0 && i < a->plan->n_output ? nnc_whole_output(a, i) : NULL;
 }
 
 const char *nnc_session_input_name(const nnc_session *s, int i)
 {
-    return i >= 0 && i < s->plan->n_input ? s->plan->input_name[i] : NULL;
+    return nnc_artifact_input_name(s->a, i);
 }
 
 const char *nnc_session_output_name(const nnc_session *s, int i)
 {
-    const nnc_empty *empty = empty_output(s, i);
-    return empty ? empty->name : i >= 0 && i < s->plan->n_output ? s->plan->output_name[i] : NULL;
+    return nnc_artifact_output_name(s->a, i);
 }
 
 const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
 {
-    return i >= 0 && i < s->plan->n_input ? nnc_whole_input(s->a, i) : NULL;
+    return nnc_artifact_input_type(s->a, i);
 }
 
 const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
 {
-    const nnc_empty *empty = empty_output(s, i);
-    return empty                             ? &empty->type
-           : i >= 0 && i < s->plan->n_output ? nnc_whole_output(s->a, i)
-                                             : NULL;
+    return nnc_artifact_output_type(s->a, i);
 }
 
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)
@@ -261,7 +279,7 @@ void *nnc_session_input_memory(nnc_session *s, int i)
 
 const void *nnc_session_output_memory(nnc_session *s, int i)
 {
-    if (empty_output(s, i))
+    if (empty_output(s->a, i))
         return "";
     const void *streamed = nnc_stream_output(s, i);
     return streamed || s->a->chunks > 1 ? streamed : nnc_exec_tensor(s->exec, s->plan->output[i]);
@@ -428,7 +446,7 @@ nnc_status nnc_session_output_part(
         offset > size || bytes > size - offset)
         return nnc_fail0(sink, NNC_E_BUG, "output %s is not row-major, or smaller",
             nnc_session_output_name(s, i));
-    if (empty_output(s, i))
+    if (empty_output(s->a, i))
         return NNC_OK;
     if (nnc_stream_take_output(s, i, offset, bytes, data))
         return NNC_OK;

@@ -49,6 +49,10 @@ struct nnc_open_options {
     const char *place; /* layers on devices, "0-9=0,10-=1" (docs/partition.md); NULL: as the model says */
     bool trains;   /* opened for training: the file's "train" sets the arg `batch` and the seed unless they are given */
     const char *weights; /* file of tensors; NULL = generated */
+    const nnc_weight **own; /* tensors in the caller's memory instead of the file (nnc_open_options_tensor), and their types */
+    const nnc_type **own_type;
+    int n_own;
+    size_t room_own, room_type; /* of these arrays */
     const nnc_arg *rename; /* tensor name = weight name; "*" matches any characters, "-" leaves a tensor out */
     int n_rename;
     const char *const *shape; /* shapes of ONNX inputs, "x:1x3x224x224" */

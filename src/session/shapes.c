@@ -24,16 +24,18 @@ static bool same_source(const nnc_weight *a, const nnc_weight *b)
            a->header_hash == b->header_hash;
 }
 
-/* Lets the weights of g be read from where the artifact has them: embedded, or from another file. Both are mostly in the same order. */
+/* Lets the weights of g be read from where the artifact has them: embedded, in the caller's memory, or from another file. Both are mostly
+ * in the same order. */
 static void use_weights(const nnc_artifact *a, nnc_graph *g)
 {
     const nnc_plan *p = a->plan;
+    const nnc_weight *listed = a->listed ? a->listed : p->weight;
     int at = 0;
-    for (uint32_t i = 0; a->listed && i < g->n_node; i++) {
+    for (uint32_t i = 0; i < g->n_node; i++) {
         nnc_weight *w = g->node[i].op == OP_param ? g->node[i].weight : NULL;
         for (int k = 0; w && k < p->n_weight; k++, at++) {
             at = at < p->n_weight ? at : 0;
-            if (!same_source(&a->listed[at], w))
+            if (!same_source(&listed[at], w))
                 continue;
             const char *name = w->name;
             *w = p->weight[at++];
@@ -69,7 +71,7 @@ static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o
             "%s was compiled from a graph in text form, from several models, or for a --strategy: "
             "its shapes are fixed; compile the model with other ones",
             a->source->name);
-    if (o->weights || o->n_rename || o->seed)
+    if (o->weights || o->n_own || o->n_rename || o->seed)
         return nnc_fail0(sink, NNC_E_USAGE,
             "a model that is compiled has its weights: of the options for opening, only set and "
             "shapes apply");

@@ -170,7 +170,8 @@ static nnc_status list_weights(
         *e = (nnc_tensor_entry){.name = nnc_arena_strdup(&t->a, w[t->n]->name),
             .type = *type[t->n],
             .offset = there ? w[t->n]->offset : -1,
-            .size = w[t->n]->size};
+            .size = w[t->n]->size,
+            .data = there ? w[t->n]->data : NULL};
         NNC_NEED(e->name, sink);
         if (there)
             t->hash = w[t->n]->header_hash;

@@ -17,13 +17,15 @@ typedef struct nnc_tensor_entry {
     int64_t offset;
     int64_t size; /* bytes of the numbers in memory */
     const char *why; /* why nnc cannot read it (type then has extents only if one of them is 0); NULL: it can */
+    const void *data; /* nnc_tensors_listed: where the numbers at `offset` are in memory; NULL: only in the file */
     const struct nnc_packing *packing; /* for nnc_tensors_read */
 } nnc_tensor_entry;
 
 /* raw: type of the only tensor of a file without a header (.bin, .raw), or NULL. */
 nnc_status nnc_tensors_open(
     const char *file, const nnc_type *raw, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
-/* The same for a file whose list is known: weights that were read from it before, which keep converted numbers. */
+/* The same for a list that is known: weights that were read from the file before, which keep converted numbers, or that the caller has in
+ * memory. */
 nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
     const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_tensors_close(nnc_tensors *t);

@@ -1,0 +1,325 @@
+"""Models as Python objects: compile and load them, call them on arrays, ask about them."""
+
+import collections
+import ctypes
+import json
+import operator
+import os
+import sys
+from html import escape
+
+import numpy as np
+
+from ._lib import JSON, TEXT, Handle, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
+
+Tensor = collections.namedtuple("Tensor", "name dtype shape")
+Tensor.__doc__ = """An input or output of a model: its name, its dtype as nnc writes it ("f32", "i64", "bf16", ...), its shape."""
+
+_numpy = {"bool": "bool"} | {f"{k}{8 * n}": f"{c}{n}" for k, c in zip("fiu", "fiu") for n in (1, 2, 4, 8) if (k, n) != ("f", 1)}
+
+
+def numpy_dtype(dtype):
+    """The NumPy dtype of nnc's; of bf16 that of ml_dtypes if it is installed, else uint16 with the same bits."""
+    if dtype == "bf16":
+        try:
+            from ml_dtypes import bfloat16
+        except ImportError:
+            return np.dtype("uint16")
+        return np.dtype(bfloat16)
+    return np.dtype(_numpy[dtype])
+
+
+def nnc_dtype(array):
+    """nnc's name of an array's dtype; KeyError where it has none. uint16 is u16: of bf16 bits the caller has to say so."""
+    return {"bfloat16": "bf16", "bool": "bool"}.get(array.dtype.name) or {v: k for k, v in _numpy.items()}[array.dtype.str[1:]]
+
+
+def _view(value, name):
+    """The array of a value with DLPack or the buffer protocol, in the same memory; (array, dtype of nnc or None: as the array's)."""
+    if isinstance(value, np.ndarray):
+        return value, None
+    if not hasattr(value, "__dlpack__"):
+        return np.asarray(value), None
+    bits = None
+    if hasattr(value, "detach"):  # a PyTorch tensor
+        value = value.detach()
+        if str(value.dtype) == "torch.bfloat16":  # NumPy has none
+            value, bits = value.contiguous().view(sys.modules["torch"].int16), "bf16"
+    try:
+        return np.from_dlpack(value), bits
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise UsageError(f"{name} cannot be read on the host ({error}): pass it as a CPU tensor, such as x.cpu()") from None
+
+
+def array_of(value, want, what="input"):
+    """`value` as a contiguous array for the Tensor `want`; copied only where it is not contiguous, or a list."""
+    if isinstance(value, (list, tuple, int, float)):
+        array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
+    else:
+        array, bits = _view(value, f"{what} {want.name}")
+    dtype = numpy_dtype(want.dtype)
+    same = array.dtype == dtype or (want.dtype == "bf16" and (bits == "bf16" or array.dtype == np.uint16))
+    if not same or array.shape != want.shape:
+        hint = "" if same or array.shape != want.shape else f': {want.name}.astype("{dtype.name}")'
+        raise UsageError(
+            f"{what} {want.name} is {bits or array.dtype}{list(array.shape)}; the model has {want.dtype}{list(want.shape)}{hint}"
+        )
+    return array if array.flags.c_contiguous and array.dtype.isnative else np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+
+
+class Outputs(tuple):
+    """A model's outputs as a tuple of arrays; also by name: y["prob"], y.prob, dict(y)."""
+
+    def __new__(cls, names, arrays):
+        self = super().__new__(cls, arrays)
+        self._names = names
+        return self
+
+    def keys(self):
+        """The names, in order."""
+        return self._names
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            if key not in self._names:
+                raise KeyError(f"the model has no output {key}; it has {', '.join(self._names)}")
+            key = self._names.index(key)
+        return super().__getitem__(key)
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(f"the model has no output {name}; it has {', '.join(self._names)}")
+        return self[name]
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._names]
+
+    def __array__(self, dtype=None, copy=None):
+        if len(self) != 1:
+            raise ValueError(f"the model has {len(self)} outputs ({', '.join(self._names)}): name one")
+        return np.asarray(self[0], dtype)
+
+    def __repr__(self):
+        return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"
+
+
+class Report:
+    """A report: str() and repr() are its text, to_dict() the same as Python objects. In a notebook it shows as a page."""
+
+    def __init__(self, text, content):
+        self._text, self._content = text, content
+
+    def __str__(self):
+        return self._text.rstrip("\n")
+
+    __repr__ = __str__
+
+    def to_dict(self):
+        """The report as dicts, lists, strings and numbers, with the members that docs/formats.md lists."""
+        return self._content
+
+    def _repr_html_(self):
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def report_by(function, *arguments):
+    """Calls function(*arguments with the format and the text in place of TEXT and Text), once for each format."""
+    both = []
+    for form in TEXT, JSON:
+        text = Text()
+        function(*(form if a is TEXT else text if a is Text else a for a in arguments))
+        both.append(str(text))
+    return Report(both[0], json.loads(both[1]))
+
+
+class _Session:
+    """An artifact loaded on its devices. Used by one thread at a time."""
+
+    def __init__(self, model):
+        self.sink = Sink()
+        self.model = model
+        out = Out()
+        with machine_lock:
+            self.sink.call(lib.nnc_session_create, model._env, model._artifact, out)
+        self.handle = out.handle(lib.nnc_session_destroy, model._artifact)
+
+    def run(self, arrays, out):
+        """Runs on an array for each input; writes each output to its array of `out`."""
+        for i, a in enumerate(arrays):
+            self.sink.call(lib.nnc_session_input, self.handle, i, a.__array_interface__["data"][0])
+        self.sink.call(lib.nnc_session_run, self.handle)
+        for i, a in enumerate(out):
+            self.sink.call(lib.nnc_session_output, self.handle, i, a.__array_interface__["data"][0])
+
+
+class Model:
+    """A compiled model, made by nnc.compile or nnc.load. It is called on arrays; threads may call it at the same time.
+
+    inputs, outputs: tuples of Tensor(name, dtype, shape)."""
+
+    def __init__(self, artifact, env):
+        self._artifact, self._env, self._free = artifact, env, []
+        self.inputs, self.outputs = self._list("input"), self._list("output")
+        self._index = {t.name: i for i, t in enumerate(self.inputs)}
+        self._names = tuple(t.name for t in self.outputs)
+
+    def _list(self, kind):
+        name, of = (getattr(lib, f"nnc_artifact_{kind}_{what}") for what in ("name", "type"))
+        found = []
+        while t := of(self._artifact, len(found)):
+            shape = tuple(lib.nnc_type_dim(t, d) for d in range(lib.nnc_type_rank(t)))
+            found.append(Tensor(name(self._artifact, len(found)).decode(), lib.nnc_type_dtype(t).decode(), shape))
+        return tuple(found)
+
+    def _bind(self, positional, named):
+        """The value of each input."""
+        if len(positional) > len(self.inputs):
+            raise UsageError(f"{len(positional)} arrays for {len(self.inputs)} inputs: {', '.join(self._index) or 'none'}")
+        values = list(positional) + [None] * (len(self.inputs) - len(positional))
+        for name, value in named.items():
+            if name not in self._index:
+                raise UsageError(f"the model has no input {name}; it has {', '.join(self._index) or 'none'}")
+            if self._index[name] < len(positional):
+                raise UsageError(f"input {name} is given twice: by position and by name")
+            values[self._index[name]] = value
+        missing = [t.name for t, v in zip(self.inputs, values) if v is None]
+        if missing:
+            raise UsageError(f"missing input{'s' * (len(missing) > 1)}: {', '.join(missing)}")
+        return values
+
+    def __call__(self, *arrays, out=None, **named):
+        """Computes the outputs: a tuple of arrays that also has their names (y["prob"], y.prob).
+
+        arrays, named: an array for each input, by position or name: NumPy's, or anything with DLPack (PyTorch's CPU tensors) or the
+        buffer protocol, of the input's dtype and shape. out: arrays to write the outputs into, one for each in order.
+        Raises UsageError where an array is missing or of another dtype or shape, ModelError where an index is outside its table."""
+        values = [array_of(v, t) for v, t in zip(self._bind(arrays, named), self.inputs)]
+        if out is None:
+            results = written = [np.empty(t.shape, numpy_dtype(t.dtype)) for t in self.outputs]
+        else:
+            results = list(out)
+            written = [array_of(v, t, "output") for v, t in zip(results, self.outputs)]
+            if len(results) != len(self.outputs):
+                raise UsageError(f"out: {len(results)} arrays for {len(self.outputs)} outputs: {', '.join(self._names)}")
+            for given, to, t in zip(results, written, self.outputs):
+                if not to.flags.writeable or not np.may_share_memory(_view(given, t.name)[0], to):
+                    raise UsageError(f"out: output {t.name} needs a contiguous array that can be written")
+        try:
+            session = self._free.pop()
+        except IndexError:
+            session = _Session(self)
+        try:
+            session.run(values, written)
+        finally:
+            self._free.append(session)
+        return Outputs(self._names, results)
+
+    def explain(self, verbose=False):
+        """What the passes decided, and why. verbose: each decision by itself."""
+        return report_by(lib.nnc_report_explain, self._artifact, TEXT, verbose, Text)
+
+    def memory(self):
+        """The memory of a run: its peak, what it consists of, and its timeline on each device."""
+        with machine_lock:
+            return report_by(lib.nnc_report_memory, self._env, self._artifact, TEXT, Text, ctypes.byref(ctypes.c_bool()))
+
+    def emit(self, stage):
+        """A stage of the compile as bytes: "graph", "plan", "kernels", "dot", "onnx"; "llvm", "asm" of a CPU's; "cuda", "ptx", "cubin"."""
+        text = Text()
+        with machine_lock:
+            call(lib.nnc_emit_text, self._env, self._artifact, stage.encode(), text)
+        return bytes(text)
+
+    def save(self, file, embed=True):
+        """Writes the compiled model to a file, which nnc.load and the program nnc read. embed: with its weights; False: with
+        references to the files they come from."""
+        call(lib.nnc_artifact_save, self._artifact, os.fsencode(file), embed)
+
+    def specialize(self, **options):
+        """The model for other args or shapes: specialize(set={"batch": 8}), of ONNX models specialize(shapes={"x": (8, 3, 224, 224)}).
+        Both share their weights; the last 8 are kept, and the same one comes back at once."""
+        given, out = Options(options, "open"), Out()
+        with machine_lock:
+            call(lib.nnc_artifact_for, self._env, self._artifact, given.of["open"], out)
+        return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env)
+
+    def __repr__(self):
+        def listed(tensors):
+            return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
+
+        return f"<nnc.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
+
+
+def _source(model):
+    """(name for messages, bytes or None for a file) of what the user calls a model."""
+    if isinstance(model, dict):
+        return "<dict>", json.dumps(model, default=operator.index).encode()
+    if hasattr(model, "SerializeToString"):
+        return "<ModelProto>", model.SerializeToString()
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return "<bytes>", bytes(model)
+    if isinstance(model, str) and ("\n" in model or model.lstrip().startswith(("{", "graph @"))):
+        return "<text>", model.encode()
+    if isinstance(model, (str, os.PathLike)):
+        return os.fsdecode(model), None
+    raise UsageError(
+        f"{type(model).__name__} is no model: pass a path, a dict, ONNX bytes, an onnx.ModelProto, or a graph in text form"
+    )
+
+
+def _add_weights(options, weights):
+    """Adds a mapping's arrays to the options. Returns the arrays, which are read where they are."""
+
+
+    kept = []
+    for name, value in weights.items():
+        array, dtype = _view(value, f"weight {name}")
+        array = np.ascontiguousarray(array) if array.ndim else array
+        try:
+            dtype = dtype or nnc_dtype(array)
+        except KeyError:
+            raise UsageError(f"weight {name}: no dtype of nnc is {array.dtype}") from None
+        shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+        address = array.__array_interface__["data"][0]
+        call(lib.nnc_open_options_tensor, options, name.encode(), dtype.encode(), array.ndim, shape, address)
+        kept.append(array)
+    return kept
+
+
+def open_model(model, weights, options, *kinds):
+    """Opens a model with the options, of these kinds and "open" and "env". Returns (its handle, which keeps what it reads; options)."""
+    name, data = _source(model)
+    in_memory = weights is not None and not isinstance(weights, (str, os.PathLike))
+    given = Options(options if weights is None or in_memory else {**options, "weights": weights}, "env", "open", *kinds)
+    kept = _add_weights(given.of["open"], weights) if in_memory else []
+    out = Out()
+    call(lib.nnc_model_read, os.fsencode(name), data, len(data or b""), given.of["open"], out)
+    return out.handle(lib.nnc_model_close, data, kept), given
+
+
+def compile(model, *, weights=None, **options):
+    """Compiles a model for this machine. Returns a Model, which is called on arrays.
+
+    model: the path of a model file (.json, .onnx, graph text), a dict of the JSON format (docs/model.md), ONNX bytes, an
+    onnx.ModelProto, or a graph in text form (docs/graph-ir.md).
+    weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read where
+    they are, when the model is first called, and must not change until then. Without weights they are generated from `seed`.
+    options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
+    math="exact", precision="bf16", O=3, ...
+    Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""
+    opened, given = open_model(model, weights, options, "compile")
+    out = Out()
+    with machine_lock:
+        env = given.env()
+        call(lib.nnc_compile, env, opened, given.of["compile"], out)
+    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env)
+
+
+def load(file, **options):
+    """Loads a file that Model.save or nnc compile -o wrote. options: threads, target, ... of the machine.
+    Raises ModelError where it is damaged or of another version, DeviceError where it is for another machine."""
+    given, out = Options(options, "env"), Out()
+    with machine_lock:
+        env = given.env()
+        call(lib.nnc_artifact_load, env, os.fsencode(file), out)
+    return Model(out.handle(lib.nnc_artifact_destroy, env), env)

@@ -1,0 +1,13 @@
+"""run.py BUILD -- the tests of the Python package, with the library in the build folder BUILD. Exit code 77: NumPy or pytest is missing."""
+import os
+import sys
+from pathlib import Path
+
+os.environ["NNC_BUILD"] = os.path.abspath(sys.argv[1])
+try:
+    import numpy  # noqa: F401
+    import pytest
+except ImportError as missing:
+    print(f"python: skipped, since {missing} ({sys.executable}; Debian: python3-numpy python3-pytest)")
+    sys.exit(77)
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(Path(__file__).parent), *sys.argv[2:]]))

@@ -1,0 +1,217 @@
+"""Compiling, calling, saving: numbers against NumPy's in float64."""
+import json
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import nnc
+
+MATMUL = """graph @net {
+  %x = input : f32[2,3]
+  %w = param : f32[3,4] = gen("w", seed=0, scale=1)
+  %y = matmul %x, %w
+  %z = relu %y
+  return %y, %z as "relu.z"
+}
+"""
+DENSE = {
+    "name": "dense",
+    "args": {"batch": 2},
+    "inputs": {"x": ["batch", 3]},
+    "layers": [{"op": "linear", "name": "fc", "out": 4}, {"op": "softmax", "name": "prob"}],
+}
+
+
+def numbers(*shape, seed=0, dtype="f4"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def dense(x, w, b):
+    y = x.astype("f8") @ w.astype("f8").T + b
+    e = np.exp(y - y.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_graph_text_with_weights_in_memory():
+    x, w = numbers(2, 3), numbers(3, 4, seed=1)
+    y = nnc.compile(MATMUL, weights={"w": w})(x)
+    close(y[0], x @ w)
+    close(y["relu.z"], np.maximum(x @ w, 0))
+    assert y.keys() == ("y", "relu.z") and y.y is y[0] and dict(y)["y"] is y[0]
+    a, b = y
+    assert a is y[0] and b is y[1]
+
+
+def test_weights_are_read_in_place_at_the_first_call():
+    w = np.zeros((3, 4), "f4")
+    model = nnc.compile(MATMUL, weights={"w": w})
+    w[...] = numbers(3, 4, seed=2)
+    x = numbers(2, 3)
+    close(model(x)[0], x @ w)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_dict_by_name_and_dtype_of_weights(dtype):
+    w, b, x = numbers(4, 3, dtype=dtype), numbers(4, seed=3, dtype=dtype), numbers(2, 3)
+    model = nnc.compile(DENSE, weights={"fc.weight": w, "fc.bias": b})
+    assert model.inputs == (nnc.Tensor("x", "f32", (2, 3)),)
+    assert model.outputs == (nnc.Tensor("prob", "f32", (2, 4)),)
+    y = model(x=x)
+    close(y.prob, dense(x, w, b))
+    close(np.asarray(y), dense(x, w, b))
+
+
+def test_specialize_keeps_weights():
+    w, b = numbers(4, 3), numbers(4, seed=3)
+    model = nnc.compile(DENSE, weights={"fc.weight": w, "fc.bias": b})
+    for batch in (5, 1, 5):
+        x = numbers(batch, 3, seed=batch)
+        other = model.specialize(set={"batch": batch})
+        close(other(x).prob, dense(x, w, b))
+    del model
+    close(other(x).prob, dense(x, w, b))
+
+
+def test_save_and_load(tmp_path):
+    w, b, x = numbers(4, 3), numbers(4, seed=3), numbers(2, 3)
+    model = nnc.compile(DENSE, weights={"fc.weight": w, "fc.bias": b})
+    want = model(x).prob
+    model.save(tmp_path / "m.nnc")
+    del model
+    loaded = nnc.load(tmp_path / "m.nnc")
+    assert (loaded(x).prob == want).all()
+    wide = numbers(7, 3)
+    close(loaded.specialize(set={"batch": 7})(wide).prob, dense(wide, w, b))
+
+
+def test_path_and_text_of_a_model(tmp_path, models):
+    file = tmp_path / "dense.json"
+    file.write_text(json.dumps(DENSE))
+    x = numbers(2, 3)
+    want = nnc.compile(DENSE, seed=4)(x).prob
+    for given in (file, str(file), json.dumps(DENSE), json.dumps(DENSE).encode()):
+        assert (nnc.compile(given, seed=4)(x).prob == want).all()
+    assert nnc.compile(models / "mlp.json", set={"batch": 3}).inputs[0].shape == (3, 784)
+
+
+def test_arrays_that_are_not_contiguous_and_lists():
+    model = nnc.compile(MATMUL, seed=1)
+    x = numbers(2, 3)
+    want = model(x)[0]
+    assert (model(np.asfortranarray(x))[0] == want).all()
+    assert (model(np.repeat(x, 2, axis=1)[:, ::2])[0] == want).all()
+    assert (model(x.tolist())[0] == want).all()
+    assert (model(memoryview(x))[0] == want).all()
+    assert (model(x.astype(">f4").view(">f4").astype("=f4"))[0] == want).all()
+
+
+def test_outputs_into_the_callers_memory():
+    model = nnc.compile(MATMUL, seed=1)
+    x = numbers(2, 3)
+    y, z = np.empty((2, 4), "f4"), np.empty((2, 4), "f4")
+    result = model(x, out=(y, z))
+    assert result[0] is y and result[1] is z and (y == model(x)[0]).all()
+    with pytest.raises(nnc.UsageError, match="contiguous"):
+        model(x, out=(np.empty((4, 2), "f4").T, z))
+    with pytest.raises(nnc.UsageError, match="1 arrays for 2 outputs"):
+        model(x, out=(y,))
+
+
+def test_errors_are_located(tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text('{\n "name": "bad",\n "inputs": {"x": [1, 3]},\n "layers": [\n  {"op": "linear", "oot": 4}\n ]\n}\n')
+    with pytest.raises(nnc.ModelError) as caught:
+        nnc.compile(file)
+    error = caught.value
+    assert (error.file, error.line, error.code) == (str(file), 5, 3)
+    assert "oot" in str(error) and isinstance(error, ValueError) and isinstance(error, nnc.Error)
+    with pytest.raises(nnc.UsageError, match="did you mean math") as caught:
+        nnc.compile(DENSE, mat="exact")
+    assert caught.value.code == 2
+    with pytest.raises(nnc.UsageError, match="math"):
+        nnc.compile(DENSE, math="exat")
+    with pytest.raises(nnc.DeviceError):
+        nnc.compile(tmp_path / "absent.json")
+    with pytest.raises(nnc.ModelError, match="weights"):
+        nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3)})
+    with pytest.raises(nnc.UsageError, match="no dtype"):
+        nnc.compile(DENSE, weights={"fc.weight": np.zeros(3, "c8")})
+    with pytest.raises(nnc.UsageError, match="is no model"):
+        nnc.compile(3)
+
+
+def test_wrong_inputs():
+    model = nnc.compile(MATMUL)
+    with pytest.raises(nnc.UsageError, match=r'astype\("float32"\)'):
+        model(np.zeros((2, 3)))
+    with pytest.raises(nnc.UsageError, match=r"float32\[3, 2\]; the model has f32\[2, 3\]"):
+        model(np.zeros((3, 2), "f4"))
+    with pytest.raises(nnc.UsageError, match="missing input: x"):
+        model()
+    with pytest.raises(nnc.UsageError, match="no input z; it has x"):
+        model(z=numbers(2, 3))
+    with pytest.raises(nnc.UsageError, match="twice"):
+        model(numbers(2, 3), x=numbers(2, 3))
+    with pytest.raises(nnc.UsageError, match="2 arrays for 1 input"):
+        model(numbers(2, 3), numbers(2, 3))
+    with pytest.raises(AttributeError, match="it has y, relu.z"):
+        model(numbers(2, 3)).prob
+
+
+def test_warnings_are_pythons():
+    weights = {"w": numbers(3, 4), "unused": numbers(2)}
+    with pytest.warns(nnc.NncWarning, match="unused") as caught:
+        nnc.compile(MATMUL, weights=weights)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nnc.compile(MATMUL)
+
+
+def test_threads_share_a_model():
+    model = nnc.compile(DENSE, threads=1)
+    wrong = []
+
+    def work(k):
+        x = numbers(2, 3, seed=k)
+        want = model(x).prob
+        for _ in range(50):
+            if not (model(x).prob == want).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_reports(models):
+    model = nnc.compile(models / "mlp.json", set={"batch": 4})
+    memory = model.memory()
+    assert "MiB" in str(memory) and isinstance(memory.to_dict(), (dict, list)) and "<pre>" in memory._repr_html_()
+    explained = model.explain()
+    assert repr(explained) == str(explained) and explained.to_dict()
+    assert b"graph @" in model.emit("graph")
+    assert repr(model) == "<nnc.Model (x: f32[4, 784]) -> (prob: f32[4, 10])>"
+
+
+def test_a_thousand_models_leave_no_memory():
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * 4096
+
+    x = numbers(2, 3)
+    w = numbers(3, 4)
+    for k in range(1000):
+        nnc.compile(MATMUL, weights={"w": w})(x)
+        if k == 200:
+            before = resident()
+    assert resident() - before < 8 << 20
