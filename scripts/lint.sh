@@ -29,6 +29,12 @@ for folder in src/*/; do
     grep -q "^$folder " scripts/lines.txt || echo "src/$folder: no row in scripts/lines.txt"
 done)
 [ -z "$grown" ] || { echo "folders over their number of lines (scripts/lines.txt):"; echo "$grown"; fail=1; }
+# Python: lines as above, and names that are unused or unknown, where pyflakes is (python3-pyflakes).
+long=$(git ls-files 'python/*.py' 'tests/python/*.py' | xargs awk 'length > 140 {print FILENAME":"FNR}')
+[ -z "$long" ] || { echo "lines over 140 characters:"; echo "$long"; fail=1; }
+if /usr/bin/python3 -c 'import pyflakes' 2>/dev/null; then
+    git ls-files 'python/*.py' 'tests/python/*.py' | xargs /usr/bin/python3 -m pyflakes || fail=1
+fi
 # Conditions that mutants.py takes away stand where its table says.
 moved=$(python3 tests/mutants/mutants.py --check 2>&1) || { echo "$moved"; fail=1; }
 # These read and write numbers in the host program's locale; printf of doubles into a buffer does too (nnc_snprintf).
@@ -36,7 +42,7 @@ local=$(git grep -nE '(^|[^_a-z])(strtod|strtof|atof|atoi)\(' -- src ':!src/base
 [ -z "$local" ] || { echo "write nnc_strtod, or strtol with its end checked:"; echo "$local"; fail=1; }
 # Words and phrases that a reader would have to decode, and what to write instead.
 words=$(grep -v '^#' scripts/words.txt | while IFS="$(printf '\t')" read -r word instead; do
-    git grep -nIEi -e "$word" -- src docs README.md tests examples models bench '*.sh' ':!bench/results' | sed "s|^\([^:]*:[0-9]*:\).*|\1 write: $instead|"
+    git grep -nIEi -e "$word" -- src docs README.md tests examples models bench python '*.sh' ':!bench/results' | sed "s|^\([^:]*:[0-9]*:\).*|\1 write: $instead|"
 done)
 [ -z "$words" ] || { echo "banned words (scripts/words.txt):"; echo "$words"; fail=1; }
 [ $fail = 0 ] || exit 1

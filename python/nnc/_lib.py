@@ -234,7 +234,7 @@ machine_lock = threading.RLock()  # an nnc_env is used by one thread at a time
 _machines = {}
 
 
-def _words(value):
+def words(value):
     """The values of an option as text: one, or one for each item of a dict or list. {"x": (1, 3)} is x:1x3 for shapes, x=... otherwise."""
     if isinstance(value, dict):
         for k, v in value.items():
@@ -249,20 +249,19 @@ def _words(value):
 
 
 class Options:
-    """Options of the kinds (env, open, compile, ...) of nnc.h that they belong to, by name, with _ for -. Unknown: UsageError."""
+    """Options of all kinds (env, open, compile, ...) of nnc.h that have one of the name, with _ for -. Unknown: UsageError."""
 
     def __init__(self, given, *kinds):
-        self.of = {}
-        self.machine = []
+        self.of, self.given = {}, {kind: [] for kind in kinds}
         for kind in kinds:
             pointer = getattr(lib, f"nnc_{kind}_options_create")()
             self.of[kind] = Handle(pointer, getattr(lib, f"nnc_{kind}_options_destroy"))
         for name, value in given.items():
-            for word in _words(value):
+            for word in words(value):
                 self._set("-".join(name.split("_")), word)
 
     def _set(self, name, word):
-        hints = []
+        hints, known = [], False
         for kind, options in self.of.items():
             try:
                 call(getattr(lib, f"nnc_{kind}_options_set"), options, name.encode(), word.encode())
@@ -271,14 +270,15 @@ class Options:
                     raise
                 hints.append(error)
             else:
-                if kind == "env":
-                    self.machine.append((name, word))
-                return
-        raise next((e for e in hints if "did you mean" in str(e)), hints[0]) from None
+                self.given[kind].append((name, word))
+                known = True
+        if not known:
+            near = next((str(e) for e in hints if "did you mean" in str(e)), None)
+            raise UsageError(near or f'{hints[0]}; an argument of a model file is set={{"{name}": {word}}}') from None
 
     def env(self):
         """The machine (nnc_env) of these options, the same one for the same options; used within machine_lock."""
-        key = tuple(sorted(self.machine))
+        key = tuple(sorted(self.given["env"]))
         with machine_lock:
             if key not in _machines:
                 out = Out()

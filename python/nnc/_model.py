@@ -2,15 +2,13 @@
 
 import collections
 import ctypes
-import json
-import operator
 import os
 import sys
-from html import escape
 
 import numpy as np
 
-from ._lib import JSON, TEXT, Handle, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
+from ._lib import TEXT, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
+from ._report import Folder, flags_of, measured, report_by, source_of
 
 Tensor = collections.namedtuple("Tensor", "name dtype shape")
 Tensor.__doc__ = """An input or output of a model: its name, its dtype as nnc writes it ("f32", "i64", "bf16", ...), its shape."""
@@ -67,6 +65,43 @@ def array_of(value, want, what="input"):
     return array if array.flags.c_contiguous and array.dtype.isnative else np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 
+def tensors_of(name, of, handle):
+    """The Tensors that two functions of nnc.h list, by index."""
+    found = []
+    while t := of(handle, len(found)):
+        shape = tuple(lib.nnc_type_dim(t, d) for d in range(lib.nnc_type_rank(t)))
+        found.append(Tensor(name(handle, len(found)).decode(), lib.nnc_type_dtype(t).decode(), shape))
+    return tuple(found)
+
+
+def listed(tensors):
+    """Tensors as text: "x: f32[1, 3], y: i64[1]"."""
+    return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
+
+
+def bind(tensors, positional, named):
+    """The array of each input, from those that are given by position and by name."""
+    names = [t.name for t in tensors]
+    if len(positional) > len(names):
+        raise UsageError(f"{len(positional)} arrays for {len(names)} inputs: {', '.join(names) or 'none'}")
+    values = list(positional) + [None] * (len(names) - len(positional))
+    for name, value in named.items():
+        if name not in names:
+            raise UsageError(f"the model has no input {name}; it has {', '.join(names) or 'none'}")
+        if names.index(name) < len(positional):
+            raise UsageError(f"input {name} is given twice: by position and by name")
+        values[names.index(name)] = value
+    missing = [n for n, v in zip(names, values) if v is None]
+    if missing:
+        raise UsageError(f"missing input{'s' * (len(missing) > 1)}: {', '.join(missing)}")
+    return [array_of(v, t) for v, t in zip(values, tensors)]
+
+
+def address(array):
+    """Where an array's numbers are."""
+    return array.__array_interface__["data"][0]
+
+
 class Outputs(tuple):
     """A model's outputs as a tuple of arrays; also by name: y["prob"], y.prob, dict(y)."""
 
@@ -103,35 +138,6 @@ class Outputs(tuple):
         return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"
 
 
-class Report:
-    """A report: str() and repr() are its text, to_dict() the same as Python objects. In a notebook it shows as a page."""
-
-    def __init__(self, text, content):
-        self._text, self._content = text, content
-
-    def __str__(self):
-        return self._text.rstrip("\n")
-
-    __repr__ = __str__
-
-    def to_dict(self):
-        """The report as dicts, lists, strings and numbers, with the members that docs/formats.md lists."""
-        return self._content
-
-    def _repr_html_(self):
-        return f"<pre>{escape(str(self))}</pre>"
-
-
-def report_by(function, *arguments):
-    """Calls function(*arguments with the format and the text in place of TEXT and Text), once for each format."""
-    both = []
-    for form in TEXT, JSON:
-        text = Text()
-        function(*(form if a is TEXT else text if a is Text else a for a in arguments))
-        both.append(str(text))
-    return Report(both[0], json.loads(both[1]))
-
-
 class _Session:
     """An artifact loaded on its devices. Used by one thread at a time."""
 
@@ -146,10 +152,10 @@ class _Session:
     def run(self, arrays, out):
         """Runs on an array for each input; writes each output to its array of `out`."""
         for i, a in enumerate(arrays):
-            self.sink.call(lib.nnc_session_input, self.handle, i, a.__array_interface__["data"][0])
+            self.sink.call(lib.nnc_session_input, self.handle, i, address(a))
         self.sink.call(lib.nnc_session_run, self.handle)
         for i, a in enumerate(out):
-            self.sink.call(lib.nnc_session_output, self.handle, i, a.__array_interface__["data"][0])
+            self.sink.call(lib.nnc_session_output, self.handle, i, address(a))
 
 
 class Model:
@@ -157,35 +163,11 @@ class Model:
 
     inputs, outputs: tuples of Tensor(name, dtype, shape)."""
 
-    def __init__(self, artifact, env):
-        self._artifact, self._env, self._free = artifact, env, []
-        self.inputs, self.outputs = self._list("input"), self._list("output")
-        self._index = {t.name: i for i, t in enumerate(self.inputs)}
+    def __init__(self, artifact, env, machine):
+        self._artifact, self._env, self._machine, self._free = artifact, env, machine, []
+        self.inputs = tensors_of(lib.nnc_artifact_input_name, lib.nnc_artifact_input_type, artifact)
+        self.outputs = tensors_of(lib.nnc_artifact_output_name, lib.nnc_artifact_output_type, artifact)
         self._names = tuple(t.name for t in self.outputs)
-
-    def _list(self, kind):
-        name, of = (getattr(lib, f"nnc_artifact_{kind}_{what}") for what in ("name", "type"))
-        found = []
-        while t := of(self._artifact, len(found)):
-            shape = tuple(lib.nnc_type_dim(t, d) for d in range(lib.nnc_type_rank(t)))
-            found.append(Tensor(name(self._artifact, len(found)).decode(), lib.nnc_type_dtype(t).decode(), shape))
-        return tuple(found)
-
-    def _bind(self, positional, named):
-        """The value of each input."""
-        if len(positional) > len(self.inputs):
-            raise UsageError(f"{len(positional)} arrays for {len(self.inputs)} inputs: {', '.join(self._index) or 'none'}")
-        values = list(positional) + [None] * (len(self.inputs) - len(positional))
-        for name, value in named.items():
-            if name not in self._index:
-                raise UsageError(f"the model has no input {name}; it has {', '.join(self._index) or 'none'}")
-            if self._index[name] < len(positional):
-                raise UsageError(f"input {name} is given twice: by position and by name")
-            values[self._index[name]] = value
-        missing = [t.name for t, v in zip(self.inputs, values) if v is None]
-        if missing:
-            raise UsageError(f"missing input{'s' * (len(missing) > 1)}: {', '.join(missing)}")
-        return values
 
     def __call__(self, *arrays, out=None, **named):
         """Computes the outputs: a tuple of arrays that also has their names (y["prob"], y.prob).
@@ -193,7 +175,7 @@ class Model:
         arrays, named: an array for each input, by position or name: NumPy's, or anything with DLPack (PyTorch's CPU tensors) or the
         buffer protocol, of the input's dtype and shape. out: arrays to write the outputs into, one for each in order.
         Raises UsageError where an array is missing or of another dtype or shape, ModelError where an index is outside its table."""
-        values = [array_of(v, t) for v, t in zip(self._bind(arrays, named), self.inputs)]
+        values = bind(self.inputs, arrays, named)
         if out is None:
             results = written = [np.empty(t.shape, numpy_dtype(t.dtype)) for t in self.outputs]
         else:
@@ -218,6 +200,27 @@ class Model:
         """What the passes decided, and why. verbose: each decision by itself."""
         return report_by(lib.nnc_report_explain, self._artifact, TEXT, verbose, Text)
 
+    def _ask(self, command, flags, **more):
+        """The report of a command of the program on this model and the machine that it was compiled for."""
+        folder = Folder()
+        file = folder.file("model.nnc")
+        self.save(file)
+        machine = [f"--{name}={word}" for name, word in self._machine]
+        return measured(command, [file], [*machine, *flags_of(flags, folder.name)], folder, **more)
+
+    def profile(self, **flags):
+        """Measures where the time of a run goes, and what bounds it. flags: those of nnc profile: by="module", top=40, ..."""
+        return self._ask("profile", flags, html="html" not in flags)
+
+    def compare(self, **flags):
+        """Compares fused, unfused and float64: numbers, time, what each pass gains. flags: those of nnc compare. The report has .agrees."""
+        return self._ask("compare", flags)
+
+    def verify(self, **flags):
+        """Compares fused, unfused and float64 layer by layer; the report, with .agrees, names the first layer that differs.
+        flags: those of nnc verify: inputs={"x": array}, against={"y": array}, tolerance=1e-9, ..."""
+        return self._ask("verify", flags)
+
     def memory(self):
         """The memory of a run: its peak, what it consists of, and its timeline on each device."""
         with machine_lock:
@@ -241,30 +244,10 @@ class Model:
         given, out = Options(options, "open"), Out()
         with machine_lock:
             call(lib.nnc_artifact_for, self._env, self._artifact, given.of["open"], out)
-        return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env)
+        return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env, self._machine)
 
     def __repr__(self):
-        def listed(tensors):
-            return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
-
         return f"<nnc.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
-
-
-def _source(model):
-    """(name for messages, bytes or None for a file) of what the user calls a model."""
-    if isinstance(model, dict):
-        return "<dict>", json.dumps(model, default=operator.index).encode()
-    if hasattr(model, "SerializeToString"):
-        return "<ModelProto>", model.SerializeToString()
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return "<bytes>", bytes(model)
-    if isinstance(model, str) and ("\n" in model or model.lstrip().startswith(("{", "graph @"))):
-        return "<text>", model.encode()
-    if isinstance(model, (str, os.PathLike)):
-        return os.fsdecode(model), None
-    raise UsageError(
-        f"{type(model).__name__} is no model: pass a path, a dict, ONNX bytes, an onnx.ModelProto, or a graph in text form"
-    )
 
 
 def _add_weights(options, weights):
@@ -280,15 +263,14 @@ def _add_weights(options, weights):
         except KeyError:
             raise UsageError(f"weight {name}: no dtype of nnc is {array.dtype}") from None
         shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-        address = array.__array_interface__["data"][0]
-        call(lib.nnc_open_options_tensor, options, name.encode(), dtype.encode(), array.ndim, shape, address)
+        call(lib.nnc_open_options_tensor, options, name.encode(), dtype.encode(), array.ndim, shape, address(array))
         kept.append(array)
     return kept
 
 
 def open_model(model, weights, options, *kinds):
     """Opens a model with the options, of these kinds and "open" and "env". Returns (its handle, which keeps what it reads; options)."""
-    name, data = _source(model)
+    name, data, _ = source_of(model)
     in_memory = weights is not None and not isinstance(weights, (str, os.PathLike))
     given = Options(options if weights is None or in_memory else {**options, "weights": weights}, "env", "open", *kinds)
     kept = _add_weights(given.of["open"], weights) if in_memory else []
@@ -312,7 +294,7 @@ def compile(model, *, weights=None, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_compile, env, opened, given.of["compile"], out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env)
+    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env, given.given["env"])
 
 
 def load(file, **options):
@@ -322,4 +304,4 @@ def load(file, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_artifact_load, env, os.fsencode(file), out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env), env)
+    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.given["env"])

@@ -66,6 +66,7 @@ typedef enum nnc_flag_group {
     FLAGS_hardware, /* describes another machine */
     FLAGS_format, /* --format with csv */
     FLAGS_json, /* --format without csv */
+    FLAGS_both, /* the report in two formats */
     FLAGS_verbose,
     FLAGS_help, /* all commands */
     FLAGS_file, /* keys of a model file that are no flags of train */

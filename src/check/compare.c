@@ -286,6 +286,8 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
         nnc_rooflines(c);
     if (!st)
         st = nnc_compare_print(c, f, out);
+    if (!st && c->o->json)
+        st = nnc_compare_print(c, NNC_JSON, c->o->json);
     *agrees = c->agrees;
     release(c);
     return st;

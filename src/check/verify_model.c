@@ -263,6 +263,8 @@ nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_op
     if (against)
         NNC_TRY(compare_file(&l, t, s, sink));
     (f == NNC_JSON ? print_json : print_text)(&l, s, out);
+    if (o->json)
+        print_json(&l, s, o->json);
     *agrees = l.agrees;
     return out->oom ? nnc_nomem(sink) : NNC_OK;
 }

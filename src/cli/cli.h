@@ -50,7 +50,7 @@ typedef struct options {
     const char *const *pass, *const *print_after;
     int n_output, n_head, n_pass, n_print_after;
     const char *svg, *trace, *predict, *html; /* of nnc memory; of nnc run; of nnc profile */
-    const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware;
+    const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce, *hardware, *json;
     bool has_devices; /* --devices was given */
     const char *device_kinds; /* that it lists, "cpu,cuda"; NULL: it is a number */
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
@@ -85,6 +85,7 @@ typedef struct work {
     nnc_session *session;
     several several;
     nnc_text text;   /* the command's result: for -o FILE when given, else stdout */
+    nnc_text json;   /* the same for --json */
     bool no_text;    /* the command has stored or printed its result itself */
 } work;
 

@@ -215,7 +215,8 @@ static nnc_status verify_folder(const options *o, work *w, bool *agrees, nnc_sin
         {o->model.n_shape > 0, "--shapes"}, {o->compare.n_input > 0, "--input"},
         {o->mode == MODE_step, "--mode=step"}, {o->compare.inputs != NULL, "--inputs"},
         {o->against != NULL, "--against"}, {o->reduce != NULL, "--reduce"},
-        {o->compare.tolerance != 0, "--tolerance"}, {o->format != NNC_TEXT, "--format"}};
+        {o->compare.tolerance != 0, "--tolerance"}, {o->format != NNC_TEXT, "--format"},
+        {o->json != NULL, "--json"}};
     for (size_t i = 0; i < NNC_COUNT(no); i++)
         if (no[i].given)
             return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
@@ -245,8 +246,8 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     struct stat there;
     bool agrees = false, folder = stat(o->file[0], &there) == 0 && S_ISDIR(there.st_mode);
     nnc_compare_options c = o->compare;
-    c.compile = compile_options(o, w);
     c.seed = o->model.seed;
+    c.json = o->json ? &w->json : NULL;
     c.training = o->mode == MODE_step ? &o->train.training : NULL;
     NNC_TRY(check_split_only(o, "verify", sink));
     if (!folder && o->reference)
@@ -254,12 +255,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
             "--reference is for test folders: of a model, float64 is always computed");
     if (!folder)
         NNC_TRY(open_model(o, w, sink));
-    if (w->artifact) { /* its layers are on these devices, or it was split over them */
-        const nnc_compile_options *was = nnc_artifact_options(w->artifact);
-        c.compile.devices = was->devices;
-        c.compile.strategy = was->strategy;
-        c.compile.split = was->split;
-    }
+    c.compile = compile_options(o, w);
     NNC_TRY(open_env(o, w, sink));
     progress((void *)o, "verifying", NULL);
     if (folder)

@@ -415,6 +415,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
 void close_work(work *w)
 {
     nnc_text_deinit(&w->text);
+    nnc_text_deinit(&w->json);
     nnc_session_destroy(w->session);
     nnc_model_close(w->model);
     close_several(&w->several);

@@ -42,6 +42,7 @@ static const char *const heading_of[FLAGS__COUNT] = {
     [FLAGS_hardware] = "machine",
     [FLAGS_format] = "printing",
     [FLAGS_json] = "printing",
+    [FLAGS_both] = "printing",
     [FLAGS_verbose] = "printing",
     [FLAGS_help] = "all commands",
 };

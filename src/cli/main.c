@@ -48,7 +48,7 @@ const command commands[] = {
     {"profile", "MODEL...|ARTIFACT",
         "measure or predict where the time of a run goes, and what bounds it",
         COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(profile) | F(trace) |
-            F(inputs) | F(timing) | F(limit) | F(machine) | F(ranks),
+            F(inputs) | F(timing) | F(both) | F(limit) | F(machine) | F(ranks),
         1, MOST_FILES, cmd_profile,
         "`limit` is the least time over the time; `of` is what that least time is bound by: "
         "arithmetic, "
@@ -79,7 +79,7 @@ const command commands[] = {
     {"compare", "MODEL...|ARTIFACT",
         "compare fused, unfused and float64: numbers, time, gain of each pass",
         COMPILE_FLAGS | PRINT_FLAGS | F(sharing) | F(debugging) | F(inputs) | F(timing) |
-            F(compare) | F(tolerance) | F(machine),
+            F(compare) | F(tolerance) | F(both) | F(machine),
         1, MOST_FILES, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
@@ -142,7 +142,7 @@ const command commands[] = {
     {"verify", "MODEL|ARTIFACT|FOLDER",
         "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
         COMPILE_FLAGS | F(sharing) | F(inputs) | F(tolerance) | F(layers) | F(onnx_tests) |
-            F(machine) | F(json) | F(verbose),
+            F(machine) | F(json) | F(both) | F(verbose),
         1, 1, cmd_verify,
         "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
         "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
@@ -295,6 +295,8 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
         st = c->run(o, &w, sink);
     if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
         printed = deliver(o, &w.text, sink);
+    if (w.json.n && !printed && !nnc_sink_errors(sink))
+        printed = nnc_file_write(o->json, nnc_text_str(&w.json), w.json.n, true, sink);
     if ((st || printed) && w.env && nnc_env_world(w.env) > 1)
         give_up(&w, st ? st : printed, sink);
     close_work(&w);

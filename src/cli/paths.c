@@ -134,7 +134,7 @@ nnc_status check_paths(options *o, nnc_sink *sink)
                                            : emits(o->emit);
     const named writes[] = {{"--svg", o->svg, "svg"}, {"--svg", o->partition.svg, "svg"},
         {"--trace", o->trace, "json svg"}, {"--trace", o->partition.trace, "json svg"},
-        {"-o", o->sweep.file, "json"}, {"--html", o->html, "html"},
+        {"-o", o->sweep.file, "json"}, {"--html", o->html, "html"}, {"--json", o->json, "json"},
         {"--dot", o->partition.dot, "dot svg"}, {"-o", o->out, emitted},
         {"--outputs", o->outputs, NULL}, {"--save-weights", o->save_weights, NULL},
         {"--reduce", o->reduce, "txt"}, {"--save", o->train.save, NULL},

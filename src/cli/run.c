@@ -274,6 +274,7 @@ nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_env(o, w, sink));
     c.compile = compile_options(o, w);
     c.seed = o->model.seed;
+    c.json = o->json ? &w->json : NULL;
     c.arg = o->model.arg;
     c.n_arg = o->model.n_arg;
     c.progress = progress;
@@ -360,6 +361,8 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
     p.old = o->against ? &old : NULL;
     if (!st && !w->no_text)
         st = nnc_profile_print(w->env, &p, &o->profile, o->format, &w->text, sink);
+    if (!st && !w->no_text && o->json)
+        st = nnc_profile_print(w->env, &p, &o->profile, NNC_JSON, &w->json, sink);
     if (!st && !w->no_text && o->html)
         st = write_html(o, w, &p, sink);
     nnc_arena_deinit(&p.arena);

@@ -127,6 +127,7 @@ struct nnc_compare_options {
     const char *inputs; /* file with all other inputs by name; NULL: they are generated */
     const nnc_arg *arg; /* the model's --set arguments, for the report */
     int n_arg;
+    nnc_text *json;     /* the report is also appended to it, as JSON; NULL: no */
     /* The model is the graph of a training step (nnc_train_graph) with these options. Runs are whole steps with updates. Generated inputs
      * are those of the first step, with a learning rate of 0. NULL: the model is no step, and runs compute its outputs. */
     const struct nnc_training *training;

@@ -5,9 +5,10 @@ from pathlib import Path
 
 os.environ["NNC_BUILD"] = os.path.abspath(sys.argv[1])
 try:
-    import numpy  # noqa: F401
+    import numpy
     import pytest
 except ImportError as missing:
     print(f"python: skipped, since {missing} ({sys.executable}; Debian: python3-numpy python3-pytest)")
     sys.exit(77)
+print(f"python: {sys.executable} {sys.version.split()[0]}, NumPy {numpy.__version__}")
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(Path(__file__).parent), *sys.argv[2:]]))

@@ -35,7 +35,7 @@ def dense(x, w, b):
 
 
 def close(got, want):
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
 
 
 def test_graph_text_with_weights_in_memory():
@@ -136,13 +136,15 @@ def test_errors_are_located(tmp_path):
     assert caught.value.code == 2
     with pytest.raises(nnc.UsageError, match="math"):
         nnc.compile(DENSE, math="exat")
+    with pytest.raises(nnc.UsageError, match=r'an argument of a model file is set={"batch": 2}'):
+        nnc.compile(DENSE, batch=2)
     with pytest.raises(nnc.DeviceError):
         nnc.compile(tmp_path / "absent.json")
     with pytest.raises(nnc.ModelError, match="weights"):
         nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3)})
     with pytest.raises(nnc.UsageError, match="no dtype"):
         nnc.compile(DENSE, weights={"fc.weight": np.zeros(3, "c8")})
-    with pytest.raises(nnc.UsageError, match="is no model"):
+    with pytest.raises(nnc.UsageError, match="int is no source of a model"):
         nnc.compile(3)
 
 

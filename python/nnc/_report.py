@@ -1,0 +1,183 @@
+"""Reports as Python objects: of functions of nnc.h, and of commands of the program nnc."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+
+from ._lib import JSON, TEXT, Text, UsageError, program, report, words
+
+
+class Report:
+    """A report: str() and repr() are its text, to_dict() the same as Python objects. In a notebook it shows as a page.
+
+    agrees: of compare and verify, whether the numbers agree; fits: of memory and partition, whether a device has room. None elsewhere."""
+
+    agrees = fits = None
+
+    def __init__(self, text, content, html=None):
+        self._text, self._content, self._html = text, content, html
+
+    def __str__(self):
+        return self._text.rstrip("\n")
+
+    __repr__ = __str__
+
+    def to_dict(self):
+        """The report as dicts, lists, strings and numbers, with the members that docs/formats.md lists."""
+        if callable(self._content):
+            self._content = self._content()
+        return self._content
+
+    def _repr_html_(self):
+        if self._html:
+            return f'<iframe srcdoc="{escape(self._html)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def report_by(function, *arguments):
+    """Calls a function with the arguments, in which TEXT stands for the format and Text for the text, once for each format."""
+    both = []
+    for form in TEXT, JSON:
+        text = Text()
+        function(*(form if a is TEXT else text if a is Text else a for a in arguments))
+        both.append(str(text))
+    return Report(both[0], json.loads(both[1]))
+
+
+def source_of(model):
+    """(name for messages, the bytes or None for a file, extension) of what the user calls a model."""
+    if isinstance(model, Mapping):
+        return "<dict>", json.dumps(model).encode(), ".json"
+    if hasattr(model, "SerializeToString"):
+        return "<ModelProto>", model.SerializeToString(), ".onnx"
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+        return "<bytes>", data, ".onnx" if data[:1] == b"\x08" else ".txt"
+    if isinstance(model, str) and ("\n" in model or model.lstrip().startswith(("{", "graph @"))):
+        return "<text>", model.encode(), ".txt"
+    if isinstance(model, (str, os.PathLike)):
+        return os.fsdecode(model), None, ""
+    raise UsageError(
+        f"{type(model).__name__} is no source of a model: pass a path, a dict, ONNX bytes, an onnx.ModelProto, or a graph in text form"
+    )
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+def flags_of(options, folder):
+    """The program's flags for options by name, with _ for -. A mapping of arrays becomes a file in the folder."""
+    for name, value in options.items():
+        flag = f"-{name}" if name == "O" else f"--{name.replace('_', '-')}="
+        if isinstance(value, Mapping) and any(hasattr(v, "__array__") for v in value.values()):
+            file = os.path.join(folder, f"{name}.npz")
+            np.savez(file, **{k: np.asarray(v) for k, v in value.items()})
+            yield flag + file
+        elif value is True:
+            yield flag.rstrip("=")
+        elif isinstance(value, (list, tuple)):
+            yield flag + ",".join(map(str, value))
+        elif value is not False:
+            yield from (flag + w for w in words(value))
+
+
+def run(command, files, flags):
+    """What the program prints for a command; raises its error. Returns (text, exit code: 0, or 1 or 4 for a result that says so)."""
+    done = subprocess.run([program(), command, *files, *flags], capture_output=True, text=True, errors="replace")
+    failed = done.returncode not in (0, 1, 4) or not done.stdout
+    report(done.returncode if failed else 0, done.stderr)
+    return done.stdout, done.returncode
+
+
+class Folder:
+    """A temporary folder, for what a command reads and writes."""
+
+    def __init__(self):
+        self.name = tempfile.mkdtemp(prefix="nnc-")
+        weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
+
+    def file(self, name):
+        return os.path.join(self.name, name)
+
+    def model(self, model, i=0):
+        """The path of a model."""
+        name, data, extension = source_of(model)
+        if data is None:
+            return name
+        file = self.file(f"model{i or ''}{extension}")
+        with open(file, "wb") as f:
+            f.write(data)
+        return file
+
+
+def judged(made, command, code):
+    """Notes on a report what the exit code says."""
+    if command in ("compare", "verify"):
+        made.agrees = code == 0
+    if command in ("memory", "partition"):
+        made.fits = code != 4
+    return made
+
+
+def command(name, *models, **flags):
+    """Runs a command of the program nnc and returns its Report: nnc.command("doctor"), nnc.command("show", "net.json").
+
+    models: as for nnc.compile. flags: those that `nnc NAME --help` lists, with _ for -: set={"batch": 8}, devices=4, verbose=True,
+    inputs={"x": array}. to_dict() runs the command again, with --format=json. Raises what the command reports."""
+    folder = Folder()
+    files = [folder.model(m, i) for i, m in enumerate(models)]
+    given = list(flags_of(flags, folder.name))
+    text, code = run(name, files, given)
+    return judged(Report(text, lambda _=folder: json.loads(run(name, files, [*given, "--format=json"])[0])), name, code)
+
+
+def measured(name, files, flags, folder, rows="--json", html=False):
+    """The report of a command that writes its JSON (rows: by this flag) and its page beside the text: nothing is measured twice."""
+    file, page = folder.file("report.json"), folder.file("page.html")
+    text, code = run(name, files, [*flags, rows, file, *(["--html", page] if html else [])])
+    with open(file) as f:
+        content = json.load(f)
+    return judged(Report(text, content, open(page).read() if html else None), name, code)
+
+
+def partition(model, **flags):
+    """Predicts what strategies make of a model on several devices: nnc.partition("net.json", devices=4, mode="step",
+    hardware="models/hardware/a100x8.json"). flags: those of nnc partition."""
+    return command("partition", model, **flags)
+
+
+def sweep(*models, **flags):
+    """Time and memory over sizes, and where series cross: nnc.sweep("models/matmul.json", set={"dim": "1..4096x2"},
+    precision="f32,bf16"). flags: those of nnc sweep."""
+    folder = Folder()
+    files = [folder.model(m, i) for i, m in enumerate(models)]
+    return measured("sweep", files, flags_of(flags, folder.name), folder, "-o", html=True)
+
+
+class Training(Report):
+    """What nnc.train returns: weights, the trained ones by name; losses, of each epoch."""
+
+    def __init__(self, text, rows, weights):
+        super().__init__(text, rows)
+        self.weights = weights
+        self.losses = [r["train_loss"] for r in rows if "train_loss" in r]
+
+
+def train(model, data, **flags):
+    """Trains a model: nnc.train("net.json", {"x": pixels, "target": classes}, epochs=10, lr=0.1, validation=0.1).
+
+    data: a mapping from the model's inputs and "target" to arrays with a row for each sample, or the path of a file or folder that
+    nnc train reads. flags: those of nnc train (docs/training.md). Returns a Training with .weights; to_dict() has its steps and epochs."""
+    folder = Folder()
+    weights, log = folder.file("weights.npz"), folder.file("log.json")
+    flags = {"data": data, "save": weights, "log": log, **flags}
+    text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name))
+    with open(log) as f, np.load(weights) as w:
+        return Training(text, [json.loads(line) for line in f], dict(w))

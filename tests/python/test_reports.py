@@ -1,0 +1,131 @@
+"""Reports, the program's commands, and training."""
+import json
+
+import numpy as np
+import pytest
+
+import nnc
+from test_model import DENSE, MATMUL, close, numbers
+
+NET = {
+    "name": "net",
+    "args": {"batch": 8},
+    "inputs": {"x": ["batch", 4]},
+    "layers": [{"op": "linear", "name": "fc", "out": 16}, "relu", {"op": "linear", "name": "out", "out": 2}],
+}
+
+
+def samples(n):
+    x = numbers(n, 4, seed=5)
+    return x, (x[:, 0] > x[:, 1]).astype("i8")
+
+
+def test_compare_and_verify_of_a_model():
+    model = nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3), "fc.bias": numbers(4)}, math="exact", O=3)
+    compared = model.compare(iterations=2, no_steps=True)
+    assert compared.agrees and "fused" in str(compared) and isinstance(compared.to_dict(), dict)
+    x = numbers(2, 3)
+    verified = model.verify(inputs={"x": x}, against={"prob": model(x).prob})
+    assert verified.agrees and verified.to_dict()["agree"] is True
+    wrong = model.verify(inputs={"x": x}, against={"prob": model(x).prob + 1})
+    assert wrong.agrees is False and "prob" in str(wrong)
+
+
+def test_profile():
+    profile = nnc.compile(DENSE, threads=1).profile(by="layer", iterations=2)
+    assert profile.to_dict() and "ms" in repr(profile) and "<iframe" in profile._repr_html_()
+    with pytest.raises(nnc.UsageError, match="did you mean"):
+        nnc.compile(DENSE).profile(bye="layer")
+
+
+def test_partition_and_sweep():
+    parts = nnc.partition(NET, devices=2, mode="step", target="cuda:sm_80", strategy=["single", "data"])
+    assert parts.fits and "data" in str(parts) and isinstance(parts.to_dict(), (dict, list))
+    rows = nnc.sweep(NET, set={"batch": "1..4x2"}, iterations=1, warmup=0)
+    assert "batch" in str(rows) and rows.to_dict()
+
+
+def test_commands(tmp_path):
+    assert "fc" in str(nnc.command("show", NET))
+    assert isinstance(nnc.command("ops").to_dict(), (dict, list))
+    with pytest.raises(nnc.ModelError) as caught:
+        nnc.command("check", {"layers": [3]})
+    assert caught.value.file.endswith("model.json")
+    with pytest.raises(nnc.UsageError, match="did you mean show"):
+        nnc.command("shaw", NET)
+
+
+def test_train(tmp_path):
+    x, target = samples(256)
+    trained = nnc.train(NET, {"x": x, "target": target}, epochs=6, lr=0.1, optimizer="adam")
+    assert len(trained.losses) == 6 and trained.losses[-1] < trained.losses[0]
+    assert set(trained.weights) == {"fc.weight", "fc.bias", "out.weight", "out.bias"}
+    y = nnc.compile(NET, set={"batch": 256}, weights=trained.weights)(x)[0]
+    assert (y.argmax(1) == target).mean() > 0.9
+    with pytest.raises(nnc.Error, match="target"):
+        nnc.train(NET, {"x": x})
+
+
+def test_trainer(tmp_path):
+    x, target = samples(64)
+    trainer = nnc.Trainer(NET, optimizer="sgd", lr=0.1, grad_inputs=True, seed=3)
+    assert [t.name for t in trainer.inputs] == ["x", "target"] and np.isnan(trainer.loss)
+    first = trainer.evaluate(x[:8], target[:8])
+    assert trainer.steps == 0 and 0 <= trainer.correct <= 8
+    assert trainer.step(x[:8], target=target[:8]) == pytest.approx(first)
+    assert trainer.gradient("x").shape == (8, 4)
+    trainer.write_checkpoint(tmp_path / "c.npz")
+    losses = [trainer.step(x[i : i + 8], target[i : i + 8]) for i in range(8, 64, 8)]
+    again = nnc.Trainer(NET, optimizer="sgd", lr=0.1, grad_inputs=True, seed=3)
+    again.read_checkpoint(tmp_path / "c.npz")
+    assert [again.step(x[i : i + 8], target[i : i + 8]) for i in range(8, 64, 8)] == losses
+    weights = trainer.weights()
+    trainer.save(tmp_path / "w.npz")
+    assert (np.load(tmp_path / "w.npz")["fc.weight"] == weights["fc.weight"]).all()
+    trainer.rate = 0.5
+    assert trainer.rate == 0.5 and trainer.steps == 8 and "8 steps" in repr(trainer)
+    h = np.maximum(x[:8] @ weights["fc.weight"].T + weights["fc.bias"], 0)
+    close(nnc.compile(NET, weights=weights)(x[:8])[0], h @ weights["out.weight"].T + weights["out.bias"])
+    with pytest.raises(nnc.UsageError, match="missing input: target"):
+        trainer.step(x[:8])
+
+
+def test_onnx_from_memory(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    w = numbers(300, 64)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, ["n", 300])],
+        [onnx.helper.make_tensor_value_info("y", 1, ["n", 64])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    for given in (proto, proto.SerializeToString()):
+        model = nnc.compile(given)
+        del given
+        for n in (1, 5):
+            x = numbers(n, 300)
+            close(model.specialize(shapes={"x": (n, 300)})(x).y, x.astype("f8") @ w)
+        model.save(tmp_path / "m.nnc")
+        close(nnc.load(tmp_path / "m.nnc").specialize(shapes={"x": (5, 300)})(x).y, x.astype("f8") @ w)
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    w = torch.nn.Parameter(torch.randn(3, 4))
+    x, y, z = torch.randn(2, 3), torch.empty(2, 4), torch.empty(2, 4)
+    model = nnc.compile(MATMUL, weights={"w": w})
+    out = model(x, out=(y, z))
+    assert out[0] is y
+    torch.testing.assert_close(y, (x @ w).detach())
+    half = nnc.compile(MATMUL.replace("f32", "bf16"), weights={"w": w.bfloat16()})
+    y, z = y.bfloat16(), z.bfloat16()
+    half(x.bfloat16(), out=(y, z))
+    torch.testing.assert_close(y, (x.bfloat16().float() @ w.bfloat16().float()).bfloat16(), rtol=1e-2, atol=1e-2)
+
+
+def test_reports_are_json_in_files(tmp_path):
+    file = tmp_path / "p.json"
+    given = nnc.command("profile", NET, json=str(file), iterations=1)
+    assert "ms" in str(given) and json.loads(file.read_text())
