@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from ._lib import TEXT, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
+from ._lib import TEXT, ModelError, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
 from ._report import Folder, flags_of, measured, report_by, source_of
 
 Tensor = collections.namedtuple("Tensor", "name dtype shape")
@@ -279,16 +279,22 @@ def open_model(model, weights, options, *kinds):
     return out.handle(lib.nnc_model_close, data, kept), given
 
 
-def compile(model, *, weights=None, **options):
+def compile(model, example_inputs=(), *, weights=None, **options):
     """Compiles a model for this machine. Returns a Model, which is called on arrays.
 
     model: the path of a model file (.json, .onnx, graph text), a dict of the JSON format (docs/model.md), ONNX bytes, an
-    onnx.ModelProto, or a graph in text form (docs/graph-ir.md).
+    onnx.ModelProto, or a graph in text form (docs/graph-ir.md); or a torch.nn.Module, with `example_inputs`.
     weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read where
     they are, when the model is first called, and must not change until then. Without weights they are generated from `seed`.
     options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
     math="exact", precision="bf16", O=3, ...
     Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""
+    if hasattr(model, "named_parameters"):  # a torch.nn.Module, which has its weights
+        from .torch import compile_module
+
+        return compile_module(model, example_inputs, **options)
+    if example_inputs:
+        raise UsageError('example_inputs are of a torch.nn.Module; arguments of a model file are set={"batch": 2}')
     opened, given = open_model(model, weights, options, "compile")
     out = Out()
     with machine_lock:
@@ -301,6 +307,8 @@ def load(file, **options):
     """Loads a file that Model.save or nnc compile -o wrote. options: threads, target, ... of the machine.
     Raises ModelError where it is damaged or of another version, DeviceError where it is for another machine."""
     given, out = Options(options, "env"), Out()
+    if os.path.isfile(file) and not lib.nnc_is_artifact(os.fsencode(file)):
+        raise ModelError(f"{os.fspath(file)}: is no compiled model, as Model.save and nnc compile -o write them; nnc.compile reads models")
     with machine_lock:
         env = given.env()
         call(lib.nnc_artifact_load, env, os.fsencode(file), out)

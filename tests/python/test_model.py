@@ -138,8 +138,12 @@ def test_errors_are_located(tmp_path):
         nnc.compile(DENSE, math="exat")
     with pytest.raises(nnc.UsageError, match=r'an argument of a model file is set={"batch": 2}'):
         nnc.compile(DENSE, batch=2)
+    with pytest.raises(nnc.UsageError, match="of a torch.nn.Module"):
+        nnc.compile(DENSE, {"batch": 2})
     with pytest.raises(nnc.DeviceError):
         nnc.compile(tmp_path / "absent.json")
+    with pytest.raises(nnc.ModelError, match="no compiled model"):
+        nnc.load(file)
     with pytest.raises(nnc.ModelError, match="weights"):
         nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3)})
     with pytest.raises(nnc.UsageError, match="no dtype"):

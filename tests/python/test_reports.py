@@ -125,6 +125,14 @@ def test_tensors_of_pytorch():
     torch.testing.assert_close(y, (x.bfloat16().float() @ w.bfloat16().float()).bfloat16(), rtol=1e-2, atol=1e-2)
 
 
+def test_modules_of_pytorch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("nnc.torch")
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()).eval()
+    x = torch.randn(2, 3)
+    close(nnc.compile(net, (x,))(x)[0], net(x).detach().numpy())
+
+
 def test_reports_are_json_in_files(tmp_path):
     file = tmp_path / "p.json"
     given = nnc.command("profile", NET, json=str(file), iterations=1)
