@@ -163,8 +163,8 @@ class Model:
 
     inputs, outputs: tuples of Tensor(name, dtype, shape)."""
 
-    def __init__(self, artifact, env, machine):
-        self._artifact, self._env, self._machine, self._free = artifact, env, machine, []
+    def __init__(self, artifact, env, machine, in_memory):
+        self._artifact, self._env, self._machine, self._in_memory, self._free = artifact, env, machine, in_memory, []
         self.inputs = tensors_of(lib.nnc_artifact_input_name, lib.nnc_artifact_input_type, artifact)
         self.outputs = tensors_of(lib.nnc_artifact_output_name, lib.nnc_artifact_output_type, artifact)
         self._names = tuple(t.name for t in self.outputs)
@@ -204,7 +204,7 @@ class Model:
         """The report of a command of the program on this model and the machine that it was compiled for."""
         folder = Folder()
         file = folder.file("model.nnc")
-        self.save(file)
+        self.save(file, embed=self._in_memory)
         machine = [f"--{name}={word}" for name, word in self._machine]
         return measured(command, [file], [*machine, *flags_of(flags, folder.name)], folder, **more)
 
@@ -244,7 +244,7 @@ class Model:
         given, out = Options(options, "open"), Out()
         with machine_lock:
             call(lib.nnc_artifact_for, self._env, self._artifact, given.of["open"], out)
-        return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env, self._machine)
+        return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env, self._machine, self._in_memory)
 
     def __repr__(self):
         return f"<nnc.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
@@ -300,7 +300,7 @@ def compile(model, example_inputs=(), *, weights=None, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_compile, env, opened, given.of["compile"], out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env, given.given["env"])
+    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env, given.given["env"], any(opened.needs))
 
 
 def load(file, **options):
@@ -312,4 +312,4 @@ def load(file, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_artifact_load, env, os.fsencode(file), out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.given["env"])
+    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.given["env"], True)

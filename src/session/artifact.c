@@ -66,14 +66,16 @@ static const char *path_from(nnc_arena *a, const char *artifact, const char *fil
     return t.oom ? NULL : nnc_arena_strdup(a, nnc_text_str(&t));
 }
 
-/* The plan's text with paths of weights relative to the artifact. */
-static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
+/* The plan's text with paths of weights relative to the artifact. Weights that are embedded again keep the sources by which the model
+ * knows them. */
+static nnc_status print_plan(writer *w, const char *artifact, bool embed, nnc_text *t)
 {
     nnc_plan p = *w->a->plan;
+    const nnc_weight *of = embed && w->a->listed ? w->a->listed : p.weight;
     nnc_weight *weight = ARENA_NEW(&w->arena, nnc_weight, p.n_weight + 1);
     NNC_NEED(weight, w->sink);
     for (int i = 0; i < p.n_weight; i++) {
-        weight[i] = p.weight[i];
+        weight[i] = of[i];
         if (weight[i].kind == NNC_W_file &&
             !(weight[i].file = path_from(&w->arena, artifact, weight[i].file)))
             return nnc_nomem(w->sink);
@@ -177,7 +179,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     NNC_NEED(w->s && w->type, w->sink);
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
-    NNC_TRY(print_plan(w, file, &w->text[2]));
+    NNC_TRY(print_plan(w, file, embed, &w->text[2]));
     put_remarks(&w->text[3], &w->a->remarks);
     if (w->a->source->given)
         nnc_given_bytes(w->a->source->given, &w->text[4]);

@@ -20,13 +20,15 @@ def samples(n):
     return x, (x[:, 0] > x[:, 1]).astype("i8")
 
 
-def test_compare_and_verify_of_a_model():
+def test_compare_and_verify_of_a_model(tmp_path):
     model = nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3), "fc.bias": numbers(4)}, math="exact", O=3)
     compared = model.compare(iterations=2, no_steps=True)
     assert compared.agrees and "fused" in str(compared) and isinstance(compared.to_dict(), dict)
     x = numbers(2, 3)
     verified = model.verify(inputs={"x": x}, against={"prob": model(x).prob})
     assert verified.agrees and verified.to_dict()["agree"] is True
+    model.save(tmp_path / "m.nnc")
+    assert nnc.load(tmp_path / "m.nnc").verify(inputs={"x": x}, against={"prob": model(x).prob}).agrees
     wrong = model.verify(inputs={"x": x}, against={"prob": model(x).prob + 1})
     assert wrong.agrees is False and "prob" in str(wrong)
 
