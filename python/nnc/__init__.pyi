@@ -46,7 +46,7 @@ class Report:
     def _repr_html_(self) -> str: ...
 
 class Training(Report):
-    weights: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray] | None
     losses: list[float]
 
 class Model:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import weakref
@@ -90,10 +91,19 @@ def flags_of(options, folder):
 
 def run(command, files, flags):
     """What the program prints for a command; raises its error. Returns (text, exit code: 0, or 1 or 4 for a result that says so)."""
-    done = subprocess.run([program(), command, *files, *flags], capture_output=True, text=True, errors="replace")
-    failed = done.returncode not in (0, 1, 4) or not done.stdout
-    report(done.returncode if failed else 0, done.stderr)
-    return done.stdout, done.returncode
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [program(), command, *files, *flags], stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
+    ) as child:  # a session of its own: an interrupt comes once, from here
+        try:
+            text, said = child.communicate()
+        except KeyboardInterrupt:
+            child.send_signal(signal.SIGINT)
+            child.communicate()
+            raise
+    failed = child.returncode not in (0, 1, 4) or not text
+    report(child.returncode if failed else 0, said)
+    return text, child.returncode
 
 
 class Folder:
@@ -171,13 +181,19 @@ class Training(Report):
 
 
 def train(model, data, **flags):
-    """Trains a model: nnc.train("net.json", {"x": pixels, "target": classes}, epochs=10, lr=0.1, validation=0.1).
+    """Trains a model by the program: nnc.train("net.json", {"x": pixels, "target": classes}, epochs=10, lr=0.1, validation=0.1).
 
     data: a mapping from the model's inputs and "target" to arrays with a row for each sample, or the path of a file or folder that
-    nnc train reads. flags: those of nnc train (docs/training.md). Returns a Training with .weights; to_dict() has its steps and epochs."""
+    nnc train reads. flags: those of nnc train (docs/training.md). Returns a Training with .weights (None if save= names another file than
+    an .npz); to_dict() has its steps and epochs. With checkpoint="c.npz", an interrupt finishes the step and
+    writes it, and resume=True goes on from there."""
     folder = Folder()
-    weights, log = folder.file("weights.npz"), folder.file("log.json")
-    flags = {"data": data, "save": weights, "log": log, **flags}
+    flags = {"data": data, "save": folder.file("weights.npz"), "log": folder.file("log.json"), **flags}
     text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name))
-    with open(log) as f, np.load(weights) as w:
-        return Training(text, [json.loads(line) for line in f], dict(w))
+    with open(flags["log"]) as f:
+        rows = [json.loads(line) for line in f]
+    save = os.fspath(flags["save"])
+    if not save.endswith(".npz") or not os.path.exists(save):
+        return Training(text, rows, None)
+    with np.load(save) as weights:
+        return Training(text, rows, dict(weights))

@@ -1,5 +1,11 @@
 """Reports, the program's commands, and training."""
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,8 +70,28 @@ def test_train(tmp_path):
     assert set(trained.weights) == {"fc.weight", "fc.bias", "out.weight", "out.bias"}
     y = nnc.compile(NET, set={"batch": 256}, weights=trained.weights)(x)[0]
     assert (y.argmax(1) == target).mean() > 0.9
+    kept = nnc.train(NET, {"x": x, "target": target}, epochs=6, lr=0.1, optimizer="adam", save=str(tmp_path / "w.safetensors"))
+    assert kept.weights is None and kept.losses == trained.losses
+    again = nnc.compile(NET, set={"batch": 256}, weights=tmp_path / "w.safetensors")
+    assert (again(x)[0] == y).all()
     with pytest.raises(nnc.Error, match="target"):
         nnc.train(NET, {"x": x})
+
+
+def test_interrupted_training_writes_its_checkpoint(tmp_path):
+    x, target = samples(4096)
+    np.savez(tmp_path / "data.npz", x=x, target=target)
+    (tmp_path / "net.json").write_text(json.dumps(NET))
+    work = "import nnc; nnc.train('net.json', 'data.npz', epochs=1000000, checkpoint='c.npz', log='log.json')"
+    given = {**os.environ, "PYTHONPATH": str(Path(nnc.__file__).parents[1])}
+    child = subprocess.Popen([sys.executable, "-c", work], cwd=tmp_path, env=given, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and not (tmp_path / "log.json").exists():
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in child.communicate(timeout=60)[1]
+    steps = max(json.loads(line).get("step", 0) for line in (tmp_path / "log.json").read_text().splitlines())
+    more = nnc.train(NET, {"x": x, "target": target}, steps=steps + 2, epochs=1000000, checkpoint=tmp_path / "c.npz", resume=True)
+    assert [r["step"] for r in more.to_dict() if "step" in r] == [steps + 1, steps + 2]
 
 
 def test_trainer(tmp_path):
