@@ -139,6 +139,17 @@ def test_onnx_from_memory(tmp_path):
         close(nnc.load(tmp_path / "m.nnc").specialize(shapes={"x": (5, 300)})(x).y, x.astype("f8") @ w)
 
 
+def test_onnx_bytes_that_nnc_wrote(tmp_path):
+    w, x = numbers(300, 64), numbers(2, 300)
+    text = MATMUL.replace("[3,4]", "[300,64]").replace("[2,3]", "[2,300]")
+    model = nnc.compile(text, weights={"w": w})
+    model = nnc.compile(model.emit("onnx"))
+    close(model(x)[0], x.astype("f8") @ w)
+    model.save(tmp_path / "m.nnc")
+    del model
+    close(nnc.load(tmp_path / "m.nnc")(x)[0], x.astype("f8") @ w)
+
+
 def test_tensors_of_pytorch():
     torch = pytest.importorskip("torch")
     w = torch.nn.Parameter(torch.randn(3, 4))
