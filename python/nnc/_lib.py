@@ -171,6 +171,7 @@ def _declare(library, text):
 
 lib = ctypes.CDLL(str(_find("lib/libnnc.so", "libnnc.so")))
 _declare(lib, _headers())
+lib.nnc_text_str.restype = ctypes.c_void_p  # some texts are bytes, with zeros in them
 TEXT, JSON = 0, 1  # nnc_format
 
 
