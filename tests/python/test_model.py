@@ -1,4 +1,5 @@
 """Compiling, calling, saving: numbers against NumPy's in float64."""
+import doctest
 import json
 import threading
 import warnings
@@ -98,6 +99,18 @@ def test_path_and_text_of_a_model(tmp_path, models):
     for given in (file, str(file), json.dumps(DENSE), json.dumps(DENSE).encode()):
         assert (nnc.compile(given, seed=4)(x).prob == want).all()
     assert nnc.compile(models / "mlp.json", set={"batch": 3}).inputs[0].shape == (3, 784)
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/python.md"])
+def test_examples_of_documents(file, models, tmp_path, monkeypatch):
+    (tmp_path / "models").symlink_to(models)
+    bad = DENSE | {"layers": [{"op": "linear", "name": "fc", "oot": 4}]}
+    (tmp_path / "net.json").write_text(json.dumps(bad, indent=1))
+    monkeypatch.chdir(tmp_path)
+    text = (models.parent / file).read_text().replace("```", "")
+    examples = doctest.DocTestParser().get_doctest(text, {"nnc": nnc, "np": np}, file, file, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(examples).attempted > 1 and runner.failures == 0
 
 
 def test_arrays_that_are_not_contiguous_and_lists():
