@@ -8,16 +8,16 @@
 docs/python.md is the tutorial. Failures are exceptions below nnc.Error."""
 
 from ._lib import DeviceError, DiffersError, Error, FitError, ModelError, NncWarning, PeerError, UsageError, lib
-from ._model import Model, Outputs, Tensor, compile, load
+from ._model import Model, Outputs, Session, Tensor, compile, load
 from ._report import Report, Training, command, partition, sweep, train
 from ._train import Trainer
 
-for _public in (DeviceError, DiffersError, Error, FitError, Model, ModelError, NncWarning, Outputs, PeerError, Report, Tensor, Trainer,
-                Training, UsageError):
+for _public in (DeviceError, DiffersError, Error, FitError, Model, ModelError, NncWarning, Outputs, PeerError, Report, Session, Tensor,
+                Trainer, Training, UsageError):
     _public.__module__ = "nnc"  # in tracebacks and help()
 
 __version__ = lib.nnc_version().decode()
 __all__ = [
     "DeviceError", "DiffersError", "Error", "FitError", "Model", "ModelError", "NncWarning", "Outputs", "PeerError", "Report",
-    "Tensor", "Trainer", "Training", "UsageError", "command", "compile", "load", "partition", "sweep", "train",
+    "Session", "Tensor", "Trainer", "Training", "UsageError", "command", "compile", "load", "partition", "sweep", "train",
 ]

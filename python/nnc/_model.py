@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import functools
 import os
 import sys
 
@@ -138,8 +139,22 @@ class Outputs(tuple):
         return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"
 
 
-class _Session:
-    """An artifact loaded on its devices. Used by one thread at a time."""
+class _Memory:
+    """Memory of a session, which lives as long as an array of it."""
+
+    def __init__(self, session, pointer, tensor):
+        self.session = session
+        self.dtype = numpy_dtype(tensor.dtype)
+        self.__array_interface__ = {"version": 3, "data": (pointer, False), "shape": tensor.shape, "typestr": self.dtype.str}
+
+    def array(self):
+        return np.asarray(self).view(self.dtype)
+
+
+class Session:
+    """A model with its inputs and outputs in place, made by Model.session(): nothing is copied. Used by one thread at a time.
+
+    inputs: arrays by name, to be written before run()."""
 
     def __init__(self, model):
         self.sink = Sink()
@@ -149,8 +164,23 @@ class _Session:
             self.sink.call(lib.nnc_session_create, model._env, model._artifact, out)
         self.handle = out.handle(lib.nnc_session_destroy, model._artifact)
 
-    def run(self, arrays, out):
-        """Runs on an array for each input; writes each output to its array of `out`."""
+    def _array(self, memory, i, tensor):
+        pointer = memory(self.handle, i)
+        if not pointer:
+            raise UsageError(f"{tensor.name} is not in the host's memory: call the model on arrays")
+        return _Memory(self.handle, pointer, tensor).array()
+
+    @functools.cached_property
+    def inputs(self):
+        return {t.name: self._array(lib.nnc_session_input_memory, i, t) for i, t in enumerate(self.model.inputs)}
+
+    def run(self):
+        """Computes the outputs from what is in `inputs`. They are arrays of the session's memory, valid until the next run."""
+        self._run(self.inputs.values(), ())
+        return Outputs(self.model._names, [self._array(lib.nnc_session_output_memory, i, t) for i, t in enumerate(self.model.outputs)])
+
+    def _run(self, arrays, out):
+        """Runs on an array for each input; writes outputs to the arrays of `out`."""
         for i, a in enumerate(arrays):
             self.sink.call(lib.nnc_session_input, self.handle, i, address(a))
         self.sink.call(lib.nnc_session_run, self.handle)
@@ -189,12 +219,16 @@ class Model:
         try:
             session = self._free.pop()
         except IndexError:
-            session = _Session(self)
+            session = Session(self)
         try:
-            session.run(values, written)
+            session._run(values, written)
         finally:
             self._free.append(session)
         return Outputs(self._names, results)
+
+    def session(self):
+        """A Session of the model on a CPU, whose inputs and outputs are read and written in place, without a copy."""
+        return Session(self)
 
     def explain(self, verbose=False):
         """What the passes decided, and why. verbose: each decision by itself."""

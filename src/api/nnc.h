@@ -171,6 +171,10 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
  * of the gather or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the
  * host. */
 NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+/* Without copies: row-major memory of an input, which the caller writes and then passes to nnc_session_input, and of an output of the last
+ * run, valid until the next one. NULL: the host cannot access it. */
+NNC_API void *nnc_session_input_memory(nnc_session *s, int i);
+NNC_API const void *nnc_session_output_memory(nnc_session *s, int i);
 NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
 /* ---- state: a model whose text graph ends in `update %w <- %w2` (docs/graph-ir.md) has state w, initially the parameter's weights ----
  *

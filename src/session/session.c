@@ -274,13 +274,15 @@ static nnc_status check_indices(const nnc_session *s, int i, const void *data, n
 
 void *nnc_session_input_memory(nnc_session *s, int i)
 {
-    return s->a->chunks > 1 ? NULL : nnc_exec_tensor(s->exec, s->plan->input[i]);
+    return s->a->chunks > 1 || i < 0 || i >= s->plan->n_input
+               ? NULL
+               : nnc_exec_tensor(s->exec, s->plan->input[i]);
 }
 
 const void *nnc_session_output_memory(nnc_session *s, int i)
 {
-    if (empty_output(s->a, i))
-        return "";
+    if (i < 0 || i >= s->plan->n_output)
+        return empty_output(s->a, i) ? "" : NULL;
     const void *streamed = nnc_stream_output(s, i);
     return streamed || s->a->chunks > 1 ? streamed : nnc_exec_tensor(s->exec, s->plan->output[i]);
 }

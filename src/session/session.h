@@ -181,8 +181,6 @@ nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_opt
 /* Sets all inputs of the session in the same way, in place if the host can access their memory. */
 nnc_status nnc_session_make_inputs(nnc_session *s, const nnc_compare_options *o, uint64_t seed, nnc_sink *sink) NNC_MUST;
 int nnc_session_results(const nnc_session *s); /* number of outputs that have elements; others come after them */
-/* Row-major memory of an output of the last run, valid until the next one. NULL: the host cannot access it; use nnc_session_output. */
-const void *nnc_session_output_memory(nnc_session *s, int i);
 /* NNC_E_USAGE when a name is no input (or no output) of the model. */
 nnc_status nnc_artifact_check_names(const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
 
@@ -356,9 +354,7 @@ nnc_status nnc_session_create_alone(
     nnc_env *e, const nnc_artifact *a, bool no_replay, nnc_session **out, nnc_sink *sink) NNC_MUST;
 /* session.c. The weight that state i is a part of; NULL: not a part. */
 const nnc_weight *nnc_session_state_part_of(const nnc_session *s, int i);
-/* session.c. Memory of an input or a state if the host can access it; NULL: it must be copied. After writing an input's memory, the caller
- * passes it to nnc_session_input. */
-void *nnc_session_input_memory(nnc_session *s, int i);
+/* session.c. Memory of a state if the host can access it; NULL: it must be copied. */
 const void *nnc_session_state_memory(nnc_session *s, int i);
 /* tensors.c. Whether states of the session are parts of this weight. */
 bool nnc_session_has_parts(const nnc_session *s, const char *name);

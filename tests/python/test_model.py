@@ -136,6 +136,20 @@ def test_outputs_into_the_callers_memory():
         model(x, out=(y,))
 
 
+def test_sessions_in_place():
+    model = nnc.compile(MATMUL, weights={"w": numbers(3, 4, seed=1)})
+    session = model.session()
+    for k in range(3):
+        x = numbers(2, 3, seed=k)
+        session.inputs["x"][...] = x
+        y = session.run()
+        assert (y.y == model(x).y).all() and (y[1] == model(x)[1]).all()
+    kept = y.y
+    want = kept.copy()
+    del session, y, model
+    assert (kept == want).all()  # an array keeps its memory
+
+
 def test_errors_are_located(tmp_path):
     file = tmp_path / "bad.json"
     file.write_text('{\n "name": "bad",\n "inputs": {"x": [1, 3]},\n "layers": [\n  {"op": "linear", "oot": 4}\n ]\n}\n')
