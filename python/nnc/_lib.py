@@ -176,12 +176,15 @@ TEXT, JSON = 0, 1  # nnc_format
 
 
 class Handle:
-    """An object of the library, destroyed when nothing refers to it; it keeps those in `needs` alive."""
+    """An object of the library, destroyed when nothing refers to it, and before what is in `needs`.
+
+    The finalizer refers to `needs`, not only the object: the garbage collector, which finalizes the objects of a cycle in any order,
+    sees them in use until then."""
 
     def __init__(self, pointer, destroy, *needs):
         self.needs = needs
         self._as_parameter_ = ctypes.c_void_p(pointer)
-        weakref.finalize(self, destroy, pointer)
+        weakref.finalize(self, lambda *_: destroy(pointer), *needs)
 
 
 class Out:

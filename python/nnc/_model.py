@@ -157,35 +157,36 @@ class Session:
     inputs: arrays by name, to be written before run()."""
 
     def __init__(self, model):
-        self.sink = Sink()
-        self.model = model
-        out = Out()
+        self._sink, out = Sink(), Out()
+        self._tensors = model.inputs, model.outputs
         with machine_lock:
-            self.sink.call(lib.nnc_session_create, model._env, model._artifact, out)
-        self.handle = out.handle(lib.nnc_session_destroy, model._artifact)
+            self._sink.call(lib.nnc_session_create, model._env, model._artifact, out)
+        self._session = out.handle(lib.nnc_session_destroy, model._artifact)
 
-    def _array(self, memory, i, tensor):
-        pointer = memory(self.handle, i)
-        if not pointer:
-            raise UsageError(f"{tensor.name} is not in the host's memory: call the model on arrays")
-        return _Memory(self.handle, pointer, tensor).array()
+    def _arrays(self, memory, tensors):
+        pointers = [memory(self._session, i) for i in range(len(tensors))]
+        if not all(pointers):
+            raise UsageError("the inputs and outputs are not in the host's memory: call the model on arrays")
+        return [_Memory(self._session, p, t).array() for p, t in zip(pointers, tensors)]
 
     @functools.cached_property
     def inputs(self):
-        return {t.name: self._array(lib.nnc_session_input_memory, i, t) for i, t in enumerate(self.model.inputs)}
+        tensors = self._tensors[0]
+        return dict(zip((t.name for t in tensors), self._arrays(lib.nnc_session_input_memory, tensors)))
 
     def run(self):
         """Computes the outputs from what is in `inputs`. They are arrays of the session's memory, valid until the next run."""
+        tensors = self._tensors[1]
         self._run(self.inputs.values(), ())
-        return Outputs(self.model._names, [self._array(lib.nnc_session_output_memory, i, t) for i, t in enumerate(self.model.outputs)])
+        return Outputs(tuple(t.name for t in tensors), self._arrays(lib.nnc_session_output_memory, tensors))
 
     def _run(self, arrays, out):
         """Runs on an array for each input; writes outputs to the arrays of `out`."""
         for i, a in enumerate(arrays):
-            self.sink.call(lib.nnc_session_input, self.handle, i, address(a))
-        self.sink.call(lib.nnc_session_run, self.handle)
+            self._sink.call(lib.nnc_session_input, self._session, i, address(a))
+        self._sink.call(lib.nnc_session_run, self._session)
         for i, a in enumerate(out):
-            self.sink.call(lib.nnc_session_output, self.handle, i, address(a))
+            self._sink.call(lib.nnc_session_output, self._session, i, address(a))
 
 
 class Model:

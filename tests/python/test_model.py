@@ -1,8 +1,10 @@
 """Compiling, calling, saving: numbers against NumPy's in float64."""
 import doctest
+import gc
 import json
 import threading
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -235,6 +237,25 @@ def test_reports(models):
     assert repr(explained) == str(explained) and explained.to_dict()
     assert b"graph @" in model.emit("graph")
     assert repr(model) == "<nnc.Model (x: f32[4, 784]) -> (prob: f32[4, 10])>"
+
+
+def test_models_are_freed_at_once_and_in_cycles():
+    gc.disable()
+    try:
+        model = nnc.compile(MATMUL, weights={"w": numbers(3, 4)})
+        model(numbers(2, 3))
+        gone = [weakref.ref(h) for h in (model, model._artifact, model._free[0]._session)]
+        del model
+        assert [g() for g in gone] == [None] * 3
+    finally:
+        gc.enable()
+    for _ in range(20):  # the collector finalizes the objects of a cycle in any order
+        cycle = [nnc.compile(MATMUL, weights={"w": numbers(3, 4)})]
+        cycle[0](numbers(2, 3))
+        cycle.append(cycle[0].session())
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
 
 
 def test_a_thousand_models_leave_no_memory():
