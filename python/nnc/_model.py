@@ -314,22 +314,23 @@ def open_model(model, weights, options, *kinds):
     return out.handle(lib.nnc_model_close, data, kept), given
 
 
-def compile(model, example_inputs=(), *, weights=None, **options):
+def compile(model, args=None, *, weights=None, **options):
     """Compiles a model for this machine. Returns a Model, which is called on arrays.
 
     model: the path of a model file (.json, .onnx, graph text), a dict of the JSON format (docs/model.md), ONNX bytes, an
-    onnx.ModelProto, or a graph in text form (docs/graph-ir.md); or a torch.nn.Module, with `example_inputs`.
+    onnx.ModelProto, a graph in text form (docs/graph-ir.md), or a torch.nn.Module together with `args`.
+    args: a tuple of example arguments of the module, whose shapes and dtypes are those of the inputs; the weights are the module's.
     weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read where
     they are, when the model is first called, and must not change until then. Without weights they are generated from `seed`.
     options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
     math="exact", precision="bf16", O=3, ...
     Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""
-    if hasattr(model, "named_parameters"):  # a torch.nn.Module, which has its weights
-        from .torch import compile_module
+    if hasattr(model, "named_parameters"):
+        from .torch import compile_module  # imports PyTorch
 
-        return compile_module(model, example_inputs, **options)
-    if example_inputs:
-        raise UsageError('example_inputs are of a torch.nn.Module; arguments of a model file are set={"batch": 2}')
+        return compile_module(model, args or (), **options)
+    if args is not None:
+        raise UsageError('args are of a torch.nn.Module; arguments of a model file are set={"batch": 2}')
     opened, given = open_model(model, weights, options, "compile")
     out = Out()
     with machine_lock:
