@@ -319,6 +319,14 @@ nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
     return status;
 }
 
+nnc_status nnc_exec_refused(
+    const nnc_exec *e, nnc_status status, int32_t cmd, const char *part, nnc_sink *sink)
+{
+    const char *layers = cmd >= 0 && cmd < e->p->n_cmd ? e->p->cmd[cmd].layers : NULL;
+    return nnc_fail0(sink, status, "%s: the device refused the command: %s", layers ? layers : part,
+        nnc_status_name(status));
+}
+
 /* Submits the commands from main's first up to `end`. */
 static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
@@ -337,11 +345,7 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         return NNC_OK;
     const bool told = e->self && nnc_comm_failure(e->self, sink);
     nnc_exec_break_collectives(e);
-    if (told)
-        return status;
-    const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
-    return nnc_fail0(
-        sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
+    return told ? status : nnc_exec_refused(e, status, i > first ? i - 1 : -1, "run", sink);
 }
 
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
@@ -373,20 +377,17 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
         return nnc_exec_run_part(e, last, sink);
     }
     nnc_status status = nnc_exec_replay(e, last, &replayed, sink);
-    if (status == NNC_OK && !replayed)
-        status = fence(e, true);
-    if (status == NNC_OK && !replayed)
-        status = nnc_exec_issue_part(e, last, &at);
-    if (status == NNC_OK && !replayed)
-        status = fence(e, false);
-    if (status == NNC_OK && !replayed)
-        e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
-    if (status != NNC_OK)
+    if (replayed && status == NNC_OK)
+        return NNC_OK;
+    status = status ? status : fence(e, true);
+    status = status ? status : nnc_exec_issue_part(e, last, &at);
+    status = status ? status : fence(e, false);
+    if (status != NNC_OK) {
         nnc_exec_break_collectives(e);
-    const char *layers = at >= 0 && e->p->cmd[at].layers ? e->p->cmd[at].layers : "update";
-    return status == NNC_OK ? status
-                            : nnc_fail0(sink, status, "%s: the device refused the command: %s",
-                                  layers, nnc_status_name(status));
+        return nnc_exec_refused(e, status, at, "update", sink);
+    }
+    e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
+    return NNC_OK;
 }
 
 /* A whole batch: part by part where the device replays them. */

@@ -511,9 +511,6 @@ nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
         st = nnc_exec_issue_part(e, last, &at);
     const nnc_status ended = nnc_sends_end(e);
     st = st ? st : ended;
-    if (st && !nnc_comm_failure(e->ranks->comm, sink))
-        return nnc_fail0(sink, st, "%s: the device refused the command: %s",
-            at < e->p->n_cmd && e->p->cmd[at].layers ? e->p->cmd[at].layers : "run",
-            nnc_status_name(st));
-    return st;
+    return st && !nnc_comm_failure(e->ranks->comm, sink) ? nnc_exec_refused(e, st, at, "run", sink)
+                                                         : st;
 }
