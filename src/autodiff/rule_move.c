@@ -232,7 +232,7 @@ void gather_rule(visit *a)
         if (d != axis)
             t.dim[k++] = x.dim[d];
     }
-    t = nnc_type_make((nnc_dtype)x.dtype, x.rank, t.dim);
+    t = nnc_type_make(x.dtype, x.rank, t.dim);
     nnc_ref rows = axis && y.rank ? nnc_transpose(a->g, a->dy[0], perm) : a->dy[0];
     nnc_ref sum = add_rows(a, &t, a->n.in[1], rows);
     give(a, 0, axis ? nnc_transpose(a->g, sum, back) : sum);

@@ -203,7 +203,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
     for (int i = 0; i < w->s && dy != NNC_NONE; i++) {
         const nnc_type t = *nnc_typeof(a->g, dy);
         int64_t out = t.dim[2 + i], dim[NNC_MAX_RANK];
-        nnc_type line = nnc_type_make((nnc_dtype)t.dtype, 1, &out);
+        nnc_type line = nnc_type_make(t.dtype, 1, &out);
         NNC_FREED double *count = nnc_malloc((size_t)out * sizeof *count);
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&line));
         if (!count || !data) {
@@ -213,7 +213,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
         counts_along(w, i, in_type(a, 0)->dim[2 + i], out, pads, count);
         bool equal = true;
         for (int64_t o = 0; o < out; o++) {
-            nnc_set_f64((nnc_dtype)t.dtype, data, o, 1 / count[o]);
+            nnc_set_f64(t.dtype, data, o, 1 / count[o]);
             equal = equal && count[o] == count[0];
         }
         if (equal) {
@@ -233,11 +233,11 @@ void avgpool_rule(visit *a)
 {
     window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
-    nnc_type ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, x.dim);
+    nnc_type ones = nnc_type_make(x.dtype, x.rank, x.dim);
     ones.dim[0] = w.groups = x.dim[1];
     ones.dim[1] = 1;
     memcpy(ones.dim + 2, w.kernel, sizeof *w.kernel * (size_t)w.s);
-    ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, ones.dim);
+    ones = nnc_type_make(x.dtype, x.rank, ones.dim);
     nnc_ref dy = divided(a, &w, a->dy[0]);
     give(a, 0, transposed(a, &w, dy, full_like(a, &ones, 1), &x));
 }

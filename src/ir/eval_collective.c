@@ -24,7 +24,7 @@ static uint64_t reduced(const nnc_node *n, nnc_sop op, const ev_arg *in, int64_t
 {
     uint64_t x = in[0].w[k];
     for (int i = 1; i < n->n_in; i++)
-        x = combine(op, (nnc_dtype)in->type->dtype, x, in[i].w[k]);
+        x = combine(op, in->type->dtype, x, in[i].w[k]);
     return x;
 }
 

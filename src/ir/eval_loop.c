@@ -35,7 +35,7 @@ static nnc_status run_lines(
 static nnc_status scan_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *s = ctx;
-    const nnc_dtype d = (nnc_dtype)s->in[0].type->dtype;
+    const nnc_dtype d = s->in[0].type->dtype;
     const bool product = s->n->op == OP_cumprod, exclusive = nnc_attr_int(s->n, AT_exclusive, 0);
     const bool reverse = nnc_attr_int(s->n, AT_reverse, 0);
     const nnc_sop op = product ? SC_mul : SC_add;
@@ -105,7 +105,7 @@ static int by_rank(const void *p, const void *q)
 static nnc_status topk_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *s = ctx;
-    const nnc_dtype d = (nnc_dtype)s->in[0].type->dtype;
+    const nnc_dtype d = s->in[0].type->dtype;
     const int64_t k = nnc_attr_int(s->n, AT_k, 1);
     const item like = {.kind = nnc_is_float(d)                ? 0
                                : nnc_dtype_kind(d) == NNC_INT ? 1
@@ -137,7 +137,7 @@ static nnc_status topk_lines(void *ctx, int64_t begin, int64_t end)
 /* An index of the operand: signed ones count from the end where they are negative; outside, the nearest. */
 static int64_t nearest(const ev_arg *index, int64_t i, int64_t extent)
 {
-    const bool wraps = nnc_dtype_kind((nnc_dtype)index->type->dtype) == NNC_INT;
+    const bool wraps = nnc_dtype_kind(index->type->dtype) == NNC_INT;
     int64_t j = index->i[i];
     if (!wraps && j < 0) /* beyond 2^63 */
         return extent - 1;
@@ -218,7 +218,7 @@ static void update(const nnc_node *n, nnc_dtype d, uint64_t *to, const uint64_t 
 static void scatter(const nnc_node *n, const ev_arg *in, const ev_arg *out)
 {
     const nnc_type *x = in[0].type, *at = in[1].type;
-    const nnc_dtype d = (nnc_dtype)x->dtype;
+    const nnc_dtype d = x->dtype;
     memcpy(out->w, in[0].w, (size_t)nnc_type_numel(x) * 8);
     if (n->op == OP_scatter) {
         for (int64_t i = 0; i < nnc_type_numel(at); i++)
@@ -398,7 +398,7 @@ static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, c
 
 nnc_status ev_loop(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_scatter:
     case OP_scatter_nd: scatter(n, in, out); return NNC_OK;
     case OP_lstm:

@@ -68,7 +68,7 @@ bool nnc_is_copy_to_place(const nnc_node *n)
 bool nnc_may_be_static(const nnc_node *n)
 {
     return n->op != OP_input && !n->state && !nnc_is_copy_to_place(n) &&
-           nnc_op_class((nnc_op)n->op) != CL_collective;
+           nnc_op_class(n->op) != CL_collective;
 }
 
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
@@ -194,9 +194,9 @@ enum { REACH_none, REACH_some, REACH_all };
 static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
 {
     int from = n->n_in ? reach[n->in[0]] : REACH_none;
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_cast: /* a narrower integer type can hold every index of an existing table */
-        return nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
+        return nnc_is_float(nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
     case OP_reshape:
     case OP_transpose:
     case OP_broadcast:

@@ -211,11 +211,11 @@ nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
-static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class((nnc_op)n->op) == CL_leaf; }
+static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class(n->op) == CL_leaf; }
 /* Ops that kernels absorb and compute again; of batchnorms all but the statistics. */
 static inline bool nnc_is_elementwise(const nnc_node *n)
 {
-    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    const nnc_class class = nnc_op_class(n->op);
     return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
 }
 

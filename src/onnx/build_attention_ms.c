@@ -191,8 +191,7 @@ static nnc_ref cached(ox_build *b, const cache *c, int i, nnc_ref x)
     nnc_ref from = ox_select(b, ahead, kept,
         ox_2n(b, OP_add, ox_2n(b, OP_min, at, (double)(c->rows - 1)), (double)c->old));
     nnc_ref g[2] = {x, ox_broadcast(b, ox_to(b, from, DT_i64), 4, t.dim)};
-    return ox_select(
-        b, after, ox_num(b, (nnc_dtype)t.dtype, 0), ox_on_axis(b, OP_gather_elements, 2, g, 2));
+    return ox_select(b, after, ox_num(b, t.dtype, 0), ox_on_axis(b, OP_gather_elements, 2, g, 2));
 }
 
 /* x turned by rows `at`, [batch or 1, rows], of the tables i and i + 1. */

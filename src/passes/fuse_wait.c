@@ -18,7 +18,7 @@ static bool is_apart(const groups *s, nnc_ref v)
 {
     const pass *p = s->p;
     const uint32_t d = p->g->value[v].node;
-    return s->gradient[d] || p->e.is_static[d] || nnc_op_class((nnc_op)p->g->node[d].op) == CL_leaf;
+    return s->gradient[d] || p->e.is_static[d] || nnc_op_class(p->g->node[d].op) == CL_leaf;
 }
 
 /* The largest gradient that node i reads, with the gradients that it is computed from, unless it takes their place. 0: it reads none. */
@@ -32,7 +32,7 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
         if (!s->gradient[g->value[v].node])
             continue;
         int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
-        for (int j = 0; j < d->n_in && nnc_op_class((nnc_op)d->op) != CL_ewise; j++)
+        for (int j = 0; j < d->n_in && nnc_op_class(d->op) != CL_ewise; j++)
             if (s->gradient[g->value[d->in[j]].node])
                 bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(g, d->in[j])));
         most = nnc_max64(most, bytes);
@@ -45,8 +45,7 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
 static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
 {
     const int64_t gradient = gradient_bytes(s, i);
-    return gradient ? gradient + nnc_type_bytes(nnc_typeof(s->p->g, v)) +
-                          s->before[s->place[s->p->g->value[v].node]]
+    return gradient ? gradient + bytes_of(s->p, v) + s->before[s->place[s->p->g->value[v].node]]
                     : 0;
 }
 
@@ -181,15 +180,13 @@ const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b)
     int64_t in_use = 0;
     if (v == NNC_NONE)
         return NULL;
-    const int64_t bytes = nnc_type_bytes(nnc_typeof(s->p->g, v)),
-                  passed = bytes_passed(s, a, b, v, &in_use);
+    const int64_t bytes = bytes_of(s->p, v), passed = bytes_passed(s, a, b, v, &in_use);
     if (passed > bytes / SHARE || in_use <= s->peak)
         return NULL;
-    return groups_reason(
-        s, nnc_arena_printf(s->p->a,
-               "%s would stay in memory until the gradient is there, instead of %s, and raise the "
-               "peak to %s",
-               text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use)));
+    return remark_text(s->p,
+        "%s would stay in memory until the gradient is there, instead of %s, and raise the "
+        "peak to %s",
+        text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use));
 }
 
 /* Is v in memory however nodes are fused: an output, or read by an op that takes part in no kernel? */
@@ -256,12 +253,11 @@ static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64
     const uint32_t place = last_place(s, nodes, n);
     bool sums = false;
     for (uint32_t k = 0; k<n && * again> 0; k++) {
-        sums = sums || nnc_op_class((nnc_op)g->node[nodes[k]].op) == CL_reduce;
+        sums = sums || nnc_op_class(g->node[nodes[k]].op) == CL_reduce;
         for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
             const nnc_ref v = g->node[nodes[k]].in[j];
             const uint32_t d = g->value[v].node;
-            const bool given =
-                s->p->e.is_static[d] || nnc_op_class((nnc_op)g->node[d].op) == CL_leaf;
+            const bool given = s->p->e.is_static[d] || nnc_op_class(g->node[d].op) == CL_leaf;
             if (given || (s->late[d] && !s->gradient[d] && !is_stored(s, v)) ||
                 s->seen[d] == s->stamp || s->mark[v] == s->stamp ||
                 (!s->late[d] && s->place[d] != place)) /* counted as kept */
@@ -307,9 +303,9 @@ const char *computes_beside(groups *s, uint32_t a, uint32_t b)
         all <= bytes_at_once(s, s->group[a].member, s->group[a].n, &of_a) ||
         all <= bytes_at_once(s, s->group[b].member, s->group[b].n, &of_b))
         return NULL;
-    return groups_reason(s, nnc_arena_printf(s->p->a,
-                                "%s of what is computed again would be in memory beside the "
-                                "kernel's other results, and "
-                                "raise the peak to %s",
-                                text_bytes(s->p, again), text_bytes(s->p, all)));
+    return remark_text(s->p,
+        "%s of what is computed again would be in memory beside the "
+        "kernel's other results, and "
+        "raise the peak to %s",
+        text_bytes(s->p, again), text_bytes(s->p, all));
 }

@@ -76,8 +76,6 @@ int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *w
 void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n);
 /* Bytes that one kernel for both saves: b's reads of a's results, writes without other users, shared operands. */
 int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b);
-/* A reason, or that there is no memory for one: not the answer that there is none. */
-const char *groups_reason(const groups *s, const char *text);
 
 /* ---- fuse_step.c ---- */
 void groups_of_step(groups *s); /* finds what step_blocker asks */

@@ -79,7 +79,7 @@ static void build(pass *p, const variance *f, nnc_ref out[2])
 {
     nnc_graph *g = p->g;
     const nnc_node v = g->node[f->var];
-    const nnc_dtype d = (nnc_dtype)nnc_typeof(g, f->x)->dtype;
+    const nnc_dtype d = nnc_typeof(g, f->x)->dtype;
     const nnc_ref zero = nnc_scalar(g, d, 0), shift = first_elements(p, &v, f->x);
     const nnc_ref c = nnc_build2(g, OP_sub, f->x, shift), square = nnc_build2(g, OP_mul, c, c);
     const nnc_ref q = nnc_build(g, OP_reduce_mean, 1, &c, v.n_attr, v.attr),
@@ -107,8 +107,7 @@ static void compute_once(pass *p, const variance *f)
         if (p->g->node[i].n_in)
             node[n++] = i;
     const int64_t once = kernel_ns(p, x, node, n, out, 2);
-    const char *rule = "mean and variance in one pass",
-               *size = text_bytes(p, nnc_type_bytes(nnc_typeof(p->g, x)));
+    const char *rule = "mean and variance in one pass", *size = text_bytes(p, bytes_of(p, x));
     if (!once || !written || once >= written) {
         if (!once || !written)
             remark_declined(
@@ -138,7 +137,7 @@ nnc_status pass_one_pass(pass *p)
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         variance f;
         if (target_of(p, &p->g->node[i])->kind == NNC_T_cuda && p->o->policy.math != MATH_exact &&
-            find_variance(p, i, &f) && nnc_typeof(p->g, f.x)->dtype == DT_f32)
+            find_variance(p, i, &f) && type_of(p, f.x)->dtype == DT_f32)
             compute_once(p, &f);
     }
     return p->status;

@@ -26,7 +26,7 @@ typedef struct prec {
 
 static nnc_dtype dtype_of(const prec *s, nnc_ref v)
 {
-    return (nnc_dtype)nnc_typeof(s->p->g, v)->dtype;
+    return type_of(s->p, v)->dtype;
 }
 
 static const char *word_of(const prec *s, uint32_t i)
@@ -48,12 +48,12 @@ static bool fits(nnc_dtype d, double x, bool alone)
 /* Inline constants: a single number, or one of many. */
 static bool constant_fits(const prec *s, nnc_ref v, double *bad)
 {
-    const nnc_node *n = nnc_def(s->p->g, v);
+    const nnc_node *n = def_of(s->p, v);
     if (nnc_const_scalar(s->p->g, v, bad))
         return fits(s->d, *bad, true);
     if (n->op != OP_constant || n->weight->kind != NNC_W_inline || dtype_of(s, v) != DT_f32)
         return true;
-    int64_t numel = nnc_type_numel(nnc_typeof(s->p->g, v));
+    int64_t numel = numel_of(s->p, v);
     for (int64_t i = 0; i < numel; i++) {
         *bad = nnc_get_f64(DT_f32, n->weight->data, i);
         if (!fits(s->d, *bad, false))
@@ -151,7 +151,7 @@ static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 static void give_up(prec *s, uint32_t i)
 {
     int narrow, wide;
-    nnc_op op = (nnc_op)s->p->g->node[i].op;
+    nnc_op op = s->p->g->node[i].op;
     bool moves =
         nnc_op_class(op) == CL_contract || (!nnc_op_is_ewise(op) && nnc_ops[op].flags & OF_exact);
     if (!s->half[i] || moves)
@@ -173,11 +173,10 @@ static void take_up(prec *s, uint32_t i)
     for (int k = 0; k < n->n_in; k++) {
         of_f32 += dtype_of(s, n->in[k]) == DT_f32;
         if (dtype_of(s, n->in[k]) == DT_f32 && !edit_static(p, n->in[k]))
-            read += nnc_type_numel(nnc_typeof(p->g, n->in[k]));
+            read += numel_of(p, n->in[k]);
     }
     if (s->half[i] || nnc_op_class(n->op) != CL_move || n->n_out != 1 || !of_f32 ||
-        !results_are_f32(s, n) || read > nnc_type_numel(nnc_typeof(p->g, n->out)) ||
-        !numbers_fit(s, n, &bad))
+        !results_are_f32(s, n) || read > numel_of(p, n->out) || !numbers_fit(s, n, &bad))
         return;
     count_readers(s, i, &narrow, &wide);
     s->half[i] = narrow > 0 && wide == 0;
@@ -200,8 +199,8 @@ static void choose_types(prec *s)
 /* An inline constant in type d, rounded here. */
 static nnc_ref round_constant(prec *s, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(s->p->g, v);
-    nnc_type t = *nnc_typeof(s->p->g, v);
+    const nnc_node *n = def_of(s->p, v);
+    nnc_type t = *type_of(s->p, v);
     int64_t numel = nnc_type_numel(&t);
     t.dtype = (uint8_t)s->d;
     void *data = pass_alloc(s->p, (size_t)nnc_type_bytes(&t), 8);
@@ -216,7 +215,7 @@ static nnc_ref round_constant(prec *s, nnc_ref v)
 static nnc_ref in_type(prec *s, nnc_ref v, nnc_dtype d, uint32_t reader)
 {
     pass *p = s->p;
-    const nnc_node *n = nnc_def(p->g, v);
+    const nnc_node *n = def_of(p, v);
     if (dtype_of(s, v) == d)
         return v;
     if (!edit_may_read(p, reader, v, s->other[v])) {

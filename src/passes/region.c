@@ -20,7 +20,7 @@ const nnc_node *contraction_in(const nnc_node *n, int which, int *operand)
         return n;
     const nnc_node *core = NULL;
     for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+        if (nnc_op_class(n->body->node[i].op) == CL_contract) {
             if (core)
                 return NULL;
             core = &n->body->node[i];
@@ -41,7 +41,7 @@ static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
     const nnc_type *y = nnc_typeof(g, c->out);
     for (const nnc_node *n = c + 1; n < g->node + g->n_node; n++) {
         nnc_post post;
-        if (nnc_op_class((nnc_op)n->op) == CL_leaf || !nnc_node_post(n, &post))
+        if (nnc_op_class(n->op) == CL_leaf || !nnc_node_post(n, &post))
             continue;
         post.in_place = true;
         if (n->op == OP_add && nnc_type_numel(y) != nnc_type_numel(nnc_typeof(g, n->in[0])))
@@ -57,7 +57,7 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
 {
     int64_t flops = 0;
     for (const nnc_node *n = g->node; n < end; n++) {
-        const nnc_op op = (nnc_op)n->op;
+        const nnc_op op = n->op;
         if (nnc_op_class(op) == CL_ewise || nnc_op_class(op) == CL_ecomp)
             flops = nnc_add_sat(flops, nnc_mul_sat(nnc_op_is_expensive(op) ? EXPENSIVE_FLOPS : 1,
                                            nnc_type_numel(nnc_typeof(g, n->out))));
@@ -67,9 +67,9 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
 
 bool made_in_init(const pass *p, nnc_ref v)
 {
-    while (nnc_is_view(p->g, nnc_def(p->g, v)))
-        v = nnc_def(p->g, v)->in[0];
-    return edit_static(p, v) && nnc_def(p->g, v)->op != OP_param;
+    while (nnc_is_view(p->g, def_of(p, v)))
+        v = def_of(p, v)->in[0];
+    return edit_static(p, v) && def_of(p, v)->op != OP_param;
 }
 
 static nnc_ask_kind ask_kind(const nnc_node *c)
@@ -105,9 +105,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .flops = cost.flops,
         .bytes = cost.bytes,
         .results = nnc_type_numel(r)};
-    a->strided = !nnc_type_is_dense(nnc_typeof(p->g, n->out));
+    a->strided = !nnc_type_is_dense(type_of(p, n->out));
     for (int k = 0; k < n->n_in; k++)
-        a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
+        a->strided = a->strided || !nnc_type_is_dense(type_of(p, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
     a->dynamic_k_major = a->dynamic && (c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0));
@@ -172,7 +172,7 @@ bool reduces_contiguous(const pass *p, const nnc_node *n)
 {
     int64_t stride[NNC_MAX_RANK];
     const int64_t *axes;
-    nnc_type_strides(nnc_typeof(p->g, n->in[0]), stride);
+    nnc_type_strides(type_of(p, n->in[0]), stride);
     for (int i = nnc_attr_ints(n, AT_axes, &axes); i-- > 0;)
         if (stride[axes[i]] == 1)
             return true;

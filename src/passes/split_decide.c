@@ -130,7 +130,7 @@ static choice features(const splitter *c, const nnc_node *x, int8_t *in, uint8_t
 
 static bool is_weighted(const splitter *c, const nnc_node *x)
 {
-    const nnc_class cls = nnc_op_class((nnc_op)x->op);
+    const nnc_class cls = nnc_op_class(x->op);
     if (x->op == OP_gather)
         return c->fixed[x->in[0]];
     return cls == CL_contract && x->n_in > 1 && c->fixed[x->in[1]] && !c->fixed[x->in[0]];

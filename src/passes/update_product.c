@@ -18,7 +18,7 @@ typedef struct update {
 static nnc_ref read_once(const pass *p, nnc_ref v)
 {
     for (;;) {
-        const nnc_node *d = nnc_def(p->g, v);
+        const nnc_node *d = def_of(p, v);
         if (!edit_only_user(p, v))
             return NNC_NONE;
         if (d->op != OP_reshape)
@@ -31,23 +31,18 @@ static nnc_ref read_once(const pass *p, nnc_ref v)
 static bool is_scaled_product(const pass *p, nnc_ref v, update *u)
 {
     const nnc_ref m = read_once(p, v);
-    const nnc_node *d = m == NNC_NONE ? NULL : nnc_def(p->g, m);
+    const nnc_node *d = m == NNC_NONE ? NULL : def_of(p, m);
     for (int k = 0; d && d->op == OP_mul && k < 2; k++) {
         const nnc_ref r = d->in[k] == d->in[1 - k] ? NNC_NONE : read_once(p, d->in[k]);
-        const nnc_node *c = r == NNC_NONE ? NULL : nnc_def(p->g, r);
+        const nnc_node *c = r == NNC_NONE ? NULL : def_of(p, r);
         if (!c || c->op != OP_matmul || nnc_attr_int(c, AT_as_kernel, 0) ||
-            nnc_type_numel(nnc_typeof(p->g, d->in[1 - k])) != 1)
+            numel_of(p, d->in[1 - k]) != 1)
             continue;
         u->product = node_index(p, c);
         u->factor = d->in[1 - k];
         return true;
     }
     return false;
-}
-
-static int64_t bytes_of(const pass *p, nnc_ref v)
-{
-    return nnc_type_bytes(nnc_typeof(p->g, v));
 }
 
 /* Is node i the update of a weight by a product that a library computes, sum included? */
@@ -60,11 +55,11 @@ static bool find_update(pass *p, uint32_t i, update *u)
     if (!t || t->kind != NNC_T_cuda || !is_scaled_product(p, n->in[1], u))
         return false;
     const nnc_node *c = &p->g->node[u->product];
-    const nnc_type *g = nnc_typeof(p->g, c->out), *w = nnc_typeof(p->g, n->in[0]);
+    const nnc_type *g = type_of(p, c->out), *w = type_of(p, n->in[0]);
     if (g->dtype != DT_f32 || w->dtype != DT_f32 || nnc_type_numel(g) != nnc_type_numel(w) ||
-        nnc_type_numel(w) != nnc_type_numel(nnc_typeof(p->g, n->out)) || placed_apart(n, c) ||
+        nnc_type_numel(w) != numel_of(p, n->out) || placed_apart(n, c) ||
         !nnc_type_is_row_major(g) || !nnc_type_is_row_major(w) || !nnc_type_is_dense(w) ||
-        nnc_type_numel(nnc_typeof(p->g, u->factor)) != 1)
+        numel_of(p, u->factor) != 1)
         return false;
     u->scaled = bytes_of(p, c->in[1]) < bytes_of(p, c->in[0]);
     contraction_ask(p, c, &a);

@@ -48,7 +48,7 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     NNC_NEED(t.name, m->sink);
     t.bytes = nnc_type_span_bytes(&t.type);
     if (r != v) /* from its root's first byte on; memory.c says where that is */
-        t.offset = m->at[v] * nnc_dtype_size((nnc_dtype)t.type.dtype);
+        t.offset = m->at[v] * nnc_dtype_size(t.type.dtype);
     bool kept = m->is_static[r] || (m->updated[r] && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
     if (alias >= 0)
@@ -116,7 +116,7 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
-    if (nnc_op_is_winograd((nnc_op)n->op))
+    if (nnc_op_is_winograd(n->op))
         return n->op == OP_winograd ? "winograd" : "winograd_wgrad";
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
         return "recurrent";
@@ -389,8 +389,7 @@ static nnc_status emit_collective(emitter *e, const job *j)
     if (target_of(m, j->device)->kind == NNC_T_cuda)
         return NNC_OK;
     return add_work(e, c,
-        nnc_collective_work(
-            &p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size((nnc_dtype)x->dtype)));
+        nnc_collective_work(&p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size(x->dtype)));
 }
 
 static nnc_status emit_list(emitter *e, const job_list *l)

@@ -92,10 +92,10 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
     }
 }
 
-static void put_fields(nnc_text *t, const plan_field *of, const char *row)
+static void put_fields(nnc_text *t, const plan_field *fields, const char *row)
 {
-    for (const plan_field *f = of; f->size; f++)
-        if (plan_field_stands(of, f, row))
+    for (const plan_field *f = fields; f->size; f++)
+        if (plan_field_stands(fields, f, row))
             put_field(t, f, row);
 }
 

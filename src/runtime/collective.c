@@ -276,7 +276,7 @@ static nnc_status add_participant(nnc_exec *e, meeting *at, int32_t i, nnc_sink 
         .src_bytes = at->src_bytes,
         .dst_bytes = p->tensor[c->arg[1]].bytes,
         .numel = nnc_type_numel(&p->tensor[c->arg[0]].type),
-        .type = (nnc_dtype)p->tensor[c->arg[0]].type.dtype,
+        .type = p->tensor[c->arg[0]].type.dtype,
         .m = m};
     snprintf(
         x->what, sizeof x->what, "%.60s: collective", c->layers && *c->layers ? c->layers : "plan");

@@ -37,8 +37,7 @@ static bool can(const nnc_exec *e, const meeting *m)
         const nnc_cmd *c = &p->cmd[m->cmd[k]];
         const nnc_ptensor *x = &p->tensor[c->arg[0]];
         ok = !strncmp(p->device[c->device].name, "cuda:", 5) &&
-             x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes &&
-             nccl_type((nnc_dtype)x->type.dtype) >= 0;
+             x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes && nccl_type(x->type.dtype) >= 0;
     }
     return ok;
 }

@@ -542,7 +542,7 @@ static int64_t block_bytes(const nnc_exec *e, const nnc_cmd *c)
     const nnc_ptensor *x = &e->p->tensor[c->arg[0]];
     const int64_t to = bytes_of(e, c->arg[1]);
     return nnc_align_up(x->bytes, 256) + nnc_align_up(to, 256) +
-           nnc_collective_work(k, x->bytes, to, nnc_dtype_size((nnc_dtype)x->type.dtype));
+           nnc_collective_work(k, x->bytes, to, nnc_dtype_size(x->type.dtype));
 }
 
 /* What the host does for command i; *bytes: of pinned memory for it alone. */
