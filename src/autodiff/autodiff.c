@@ -75,11 +75,6 @@ void refuse(visit *a, const char *why)
 
 /* ---- rules ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_float_value(const nnc_graph *g, nnc_ref v)
-{
-    return nnc_is_float(nnc_typeof(g, v)->dtype);
-}
-
 /* Integers, and what only compares or counts: nothing flows through. */
 static bool is_discrete(nnc_op op)
 {
@@ -150,7 +145,7 @@ static void mark(diff *d, uint32_t first, uint32_t end)
         for (int k = 0; k < n->n_in && !is_discrete(n->op); k++)
             any = any || d->needs[n->in[k]];
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
-            d->needs[v] = d->needs[v] || (any && is_float_value(d->g, v));
+            d->needs[v] = d->needs[v] || (any && nnc_is_float(nnc_typeof(d->g, v)->dtype));
     }
 }
 
@@ -228,7 +223,7 @@ nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref 
     diff d = {.g = g, .sink = sink};
     if (grow(&d)) {
         for (int i = 0; i < n_x; i++)
-            d.needs[x[i]] = is_float_value(g, x[i]);
+            d.needs[x[i]] = nnc_is_float(nnc_typeof(g, x[i])->dtype);
         mark(&d, 0, end);
     }
     for (int i = 0; i < n_y && grow(&d); i++) {

@@ -75,6 +75,8 @@ extern const nnc_op_info nnc_ops[OP__COUNT];
 bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
 static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
 static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
+/* A convolution, or one of its gradients. */
+static inline bool nnc_op_is_conv(nnc_op op) { return op == OP_conv || op == OP_conv_transpose || op == OP_conv_wgrad; }
 
 /* Scalar ops, of which kernel bodies consist. Each CL_ewise op of the graph has a scalar op of the same name. */
 typedef enum nnc_sop {

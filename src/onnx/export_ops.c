@@ -45,11 +45,6 @@ static nnc_dtype dtype(const exporter *x)
     return op_type_in(x, 0)->dtype;
 }
 
-static bool is_float(const exporter *x)
-{
-    return nnc_is_float(dtype(x));
-}
-
 /* The node of x->n, whose results it has; true. */
 static bool done(op_node o)
 {
@@ -60,7 +55,7 @@ static bool done(op_node o)
 static bool write_same(exporter *x)
 {
     for (size_t i = 0; i < NNC_COUNT(same); i++)
-        if (same[i].op == x->n->op && (same[i].ints || is_float(x))) {
+        if (same[i].op == x->n->op && (same[i].ints || nnc_is_float(dtype(x)))) {
             op_node o = op_begin_all(x, same[i].name);
             op_attrs(&o, same[i].attrs ? same[i].attrs : "");
             return done(o);
@@ -146,7 +141,8 @@ static bool write_ewise(exporter *x)
     case OP_ceil:
     case OP_round:
     case OP_trunc:
-        return is_float(x) ? write_composed(x) : give(x, op_operand(x, 0)); /* of integers */
+        return nnc_is_float(dtype(x)) ? write_composed(x)
+                                      : give(x, op_operand(x, 0)); /* of integers */
     case OP_relu: return write_clip(x, 0, INFINITY);
     case OP_shl:
     case OP_shr: return write_shift(x, x->n->op == OP_shl);
@@ -300,15 +296,11 @@ static bool write_linear(exporter *x)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-static const char *filled(exporter *x, double v, int rank, const int64_t *dim)
-{
-    return op_2(x, "Expand", op_scalar(x, dtype(x), v), op_list(x, rank, dim));
-}
-
 /* Operand i, or v where it is left out. */
 static const char *operand_or(exporter *x, int i, double v, int rank, const int64_t *dim)
 {
-    return i < x->n->n_in ? op_operand(x, i) : filled(x, v, rank, dim);
+    return i < x->n->n_in ? op_operand(x, i)
+                          : op_2(x, "Expand", op_scalar(x, dtype(x), v), op_list(x, rank, dim));
 }
 
 static bool write_norm(

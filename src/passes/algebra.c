@@ -168,12 +168,6 @@ static nnc_ref decided(pass *p, const nnc_node *n)
     return lo >= a && hi <= b ? x : NNC_NONE;
 }
 
-static nnc_ref build_clip(pass *p, nnc_ref x, double lo, double hi)
-{
-    nnc_attr a[2] = {nnc_af(AT_lo, lo), nnc_af(AT_hi, hi)};
-    return nnc_build(p->g, OP_clip, 1, &x, 2, a);
-}
-
 /* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are
  * clips; min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
 static nnc_ref clip_clip(pass *p, const nnc_node *n)
@@ -186,7 +180,8 @@ static nnc_ref clip_clip(pass *p, const nnc_node *n)
     if (d->op == OP_max || d->op == OP_min || !bounds(p, d, &x, &a, &b) ||
         fmax(a, lo) > fmin(b, hi))
         return NNC_NONE;
-    return build_clip(p, x, fmax(a, lo), fmin(b, hi));
+    const nnc_attr both[] = {nnc_af(AT_lo, fmax(a, lo)), nnc_af(AT_hi, fmin(b, hi))};
+    return nnc_build(p->g, OP_clip, 1, &x, 2, both);
 }
 
 /* not (a == b) = (a != b); integers also not (a < b) = (a >= b) */
@@ -496,8 +491,7 @@ static bool try_rule(pass *p, uint32_t i, const struct rule *r)
     uint32_t first = p->g->n_node;
     edit_at(p, i);
     nnc_ref to = r->match ? r->match(p, &n) : with_number(p, &n, &r->number);
-    edit_sync(p);
-    if (p->status != NNC_OK || to == NNC_NONE)
+    if (!edit_sync(p) || to == NNC_NONE)
         return false;
     if (!nnc_type_equal(type_of(p, to), type_of(p, n.out)) || to == n.out) {
         for (uint32_t k = p->g->n_node; k-- > first;)

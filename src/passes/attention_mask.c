@@ -197,6 +197,5 @@ nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made)
     const nnc_ref mask = build(&w, m);
     w.region = def_of(p, v);
     const nnc_ref r = mask == NNC_NONE ? mask : rebuild(&w, m, mask);
-    edit_sync(p);
-    return p->status == NNC_OK ? r : NNC_NONE;
+    return edit_sync(p) ? r : NNC_NONE;
 }

@@ -79,16 +79,16 @@ static void set_cost(pass *p, uint32_t i, nnc_cost c)
     e->cost[i] = c;
 }
 
-void edit_sync(pass *p)
+bool edit_sync(pass *p)
 {
     edit *e = &p->e;
     nnc_graph *g = p->g;
     if (g->status != NNC_OK && p->status == NNC_OK)
         p->status = g->status;
     if (p->status != NNC_OK || (e->n_node == g->n_node && e->n_value == g->n_value))
-        return;
+        return p->status == NNC_OK;
     if (!pass_made(p, grow_arrays(p)))
-        return;
+        return false;
     for (; e->n_value < g->n_value; e->n_value++)
         e->head[e->n_value] = e->tail[e->n_value] = e->n_use[e->n_value] =
             e->n_out_use[e->n_value] = 0;
@@ -99,9 +99,10 @@ void edit_sync(pass *p)
         e->is_static[i] = static_now(p, i);
         for (int k = 0; k < g->node[i].n_in; k++)
             if (!add_use(p, g->node[i].in[k], i))
-                return;
+                return false;
         set_cost(p, i, cost_now(p, i));
     }
+    return true;
 }
 
 nnc_status edit_open(pass *p)
@@ -257,8 +258,7 @@ static void move_name(pass *p, nnc_ref from, nnc_ref to)
 void edit_replace(pass *p, nnc_ref from, nnc_ref to)
 {
     edit *e = &p->e;
-    edit_sync(p);
-    if (p->status != NNC_OK || from == to || from == NNC_NONE || to == NNC_NONE)
+    if (!edit_sync(p) || from == to || from == NNC_NONE || to == NNC_NONE)
         return;
     nnc_type dense = nnc_type_dense(type_of(p, from));
     if (nnc_type_equal(&dense, type_of(p, to))) { /* what is a part of a larger value stays one */

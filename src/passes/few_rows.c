@@ -126,8 +126,7 @@ static void replace(pass *p, uint32_t i)
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
     const nnc_ref v = build_rows(p, &n, &r);
-    edit_sync(p);
-    if (p->status != NNC_OK || v == NNC_NONE)
+    if (!edit_sync(p) || v == NNC_NONE)
         return;
     edit_replace(p, n.out, v);
     remark_applied(p, &l, rule,

@@ -13,11 +13,6 @@ enum {
     MAX_WORK = 1 << 22, /* maximum multiply-adds of one component */
 };
 
-static bool exact_only(const pass *p)
-{
-    return p->o->level == 1;
-}
-
 static bool all_integers(const nnc_graph *g, const nnc_node *n)
 {
     bool ints = nnc_dtype_kind(nnc_typeof(g, n->out)->dtype) == NNC_INT;
@@ -60,7 +55,7 @@ static bool foldable(const pass *p, const bool *known, uint32_t i)
     for (uint32_t o = 0; o < n->n_out; o++)
         if (!small(p->g, n->out + o))
             return false;
-    return !exact_only(p) || keeps_bits(p->g, n);
+    return p->o->level != 1 || keeps_bits(p->g, n);
 }
 
 /* True when v, computed by a foldable node, is used by a node that stays. */

@@ -6,11 +6,6 @@
 #include "passes/internal.h"
 #include <math.h>
 
-static bool has_bias(const nnc_node *c)
-{
-    return c->op != OP_matmul && c->n_in == 3;
-}
-
 /* True when v has one number per output channel of contraction c. */
 static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 {
@@ -25,7 +20,7 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 static bool is_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&
-           (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
+           (c->op == OP_matmul || c->n_in != 3 || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
 /* Appends op n, the chain's k-th, applied to x, to the question. NULL, or the reason why it cannot be part of an epilogue. */
@@ -228,8 +223,7 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
     /* the sum's order: where b has as many elements as the result, it may be written otherwise and is the same memory */
     nnc_type type = nnc_type_dense(type_of(p, a.out));
     nnc_ref r = nnc_build_typed(p->g, c.op, 3, in, c.n_attr, c.attr, &type);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return i;
     edit_replace(p, a.out, r);
     return p->g->value[r].node;

@@ -231,12 +231,6 @@ static int64_t copy_ns(const pass *p, nnc_ref v)
     return edit_static(p, v) ? 0 : nnc_target_time_ns(t, 0, 2 * bytes_of(p, v));
 }
 
-/* Is v a copy of an operand's transpose, which panels are made from directly? */
-static bool is_turned(const pass *p, nnc_ref v)
-{
-    return is_transpose(p, def_of(p, v)) && edit_only_user(p, v);
-}
-
 /* The second operand of product i, in its node or NNC_NONE, and the bytes that each of its matrices has. */
 static nnc_ref second_of(const pass *p, uint32_t i, int64_t *bytes)
 {
@@ -265,8 +259,10 @@ static int64_t apart_ns(pass *p, const run *r)
             contraction_ask(p, n, &ask);
             const nnc_offer o = nnc_target_offer(t, &ask);
             const nnc_ref w = second_of(p, at, &bytes);
-            ns = nnc_add_sat(
-                ns, nnc_add_sat(o.time_ns, w != NNC_NONE && is_turned(p, w) ? copy_ns(p, w) : 0));
+            /* panels are made directly from what a transpose copies */
+            const bool turned =
+                w != NNC_NONE && is_transpose(p, def_of(p, w)) && edit_only_user(p, w);
+            ns = nnc_add_sat(ns, nnc_add_sat(o.time_ns, turned ? copy_ns(p, w) : 0));
         } else if (i < r->first || i > r->last) {
             ns = nnc_add_sat(ns, copy_ns(p, n->out));
         } else if (!nnc_is_view(p->g, n)) {

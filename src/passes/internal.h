@@ -100,8 +100,8 @@ nnc_status merge_of_tasks(pass *p) NNC_MUST;
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
 nnc_status edit_open(pass *p) NNC_MUST;
-/* Registers nodes built since the last call; also called by the functions below. */
-void edit_sync(pass *p);
+/* Registers nodes built since the last call; also called by the functions below. False: p->status is a failure. */
+bool edit_sync(pass *p);
 /* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
 /* The same for a node whose result replaces v: as operand of node `reader`, or, if `reader` computes v, as its result. A collective has no

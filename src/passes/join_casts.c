@@ -56,8 +56,7 @@ static nnc_ref build(pass *p, const casts *c)
     }
     const nnc_dtype to = type_of(p, p->g->node[c->node[0]].out)->dtype;
     const nnc_ref y = nnc_cast(p->g, nnc_concat(p->g, c->n, line, 0), to);
-    edit_sync(p);
-    return p->status ? NNC_NONE : y;
+    return edit_sync(p) ? y : NNC_NONE;
 }
 
 static void replace(pass *p, const casts *c, nnc_ref y)
@@ -72,8 +71,7 @@ static void replace(pass *p, const casts *c, nnc_ref y)
         edit_at(p, c->node[k]);
         const nnc_ref part = nnc_build(p->g, OP_slice, 1, &y, 4, cut);
         const nnc_ref v = nnc_reshape(p->g, part, t.rank, t.dim);
-        edit_sync(p);
-        if (p->status == NNC_OK)
+        if (edit_sync(p))
             edit_replace(p, old, edit_like(p, v, old));
     }
 }

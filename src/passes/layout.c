@@ -19,11 +19,6 @@ typedef struct lay {
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
 
-static bool is_conv(const nnc_node *n)
-{
-    return n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
-}
-
 static stand stand_of(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *y = nnc_typeof(g, n->out);
@@ -33,7 +28,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     case CL_ewise:
     case CL_ecomp:
     case CL_window: return FOLLOWS;
-    case CL_contract: return is_conv(n) ? FOLLOWS : ROW_MAJOR;
+    case CL_contract: return nnc_op_is_conv(n->op) ? FOLLOWS : ROW_MAJOR;
     case CL_collective: return n->op == OP_allreduce ? FOLLOWS : ROW_MAJOR;
     case CL_move:
         return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
@@ -113,7 +108,7 @@ static int64_t loss_ns(const pass *p, uint32_t i)
         return 0;
     const nnc_target *t = target_of(p, n);
     const int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
-    if (!is_conv(n) || !nnc_target_engine_for(t, ASK_conv) ||
+    if (!nnc_op_is_conv(n->op) || !nnc_target_engine_for(t, ASK_conv) ||
         !nnc_target_channels_last(t, d, uses_tf32(p, t)))
         return 0;
     if (t->kind == NNC_T_cpu)
@@ -236,8 +231,7 @@ static void turn_depthwise(pass *p, uint32_t i)
         return;
     edit_at(p, i);
     nnc_ref r = edit_in_order(p, w, &want);
-    edit_sync(p);
-    if (p->status == NNC_OK)
+    if (edit_sync(p))
         edit_set_operand(p, i, 1, r);
 }
 
@@ -247,7 +241,7 @@ static bool weights_follow(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
     const nnc_target *t = target_of(l->p, n);
-    return is_conv(n) && l->last[i] && t->kind == NNC_T_cuda &&
+    return nnc_op_is_conv(n->op) && l->last[i] && t->kind == NNC_T_cuda &&
            nnc_target_engine_for(t, ASK_conv) && !is_kernel_conv(l->p, n, NULL);
 }
 
@@ -340,7 +334,7 @@ static void apply_outputs(lay *l)
 static bool is_seed(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
-    return !l->p->e.is_static[i] && (is_conv(n) || nnc_op_class(n->op) == CL_window);
+    return !l->p->e.is_static[i] && (nnc_op_is_conv(n->op) || nnc_op_class(n->op) == CL_window);
 }
 
 static const char *text_ns(pass *p, int64_t ns)
@@ -415,8 +409,7 @@ nnc_status pass_layout(pass *p)
         if (!p->e.is_static[i])
             apply_node(&l, i);
     apply_outputs(&l);
-    edit_sync(p);
-    if (p->status == NNC_OK)
+    if (edit_sync(p))
         remark_regions(&l, loss);
     return p->status ? p->status : merge_of_tasks(p);
 }

@@ -100,8 +100,7 @@ static void compute_once(pass *p, const variance *f)
     int n = 0;
     edit_at(p, f->var);
     build(p, f, out);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     for (uint32_t i = first; i < p->g->n_node && n < MOST; i++)
         if (p->g->node[i].n_in)

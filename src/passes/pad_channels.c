@@ -5,11 +5,6 @@
  * source has a multiple of channels. */
 #include "passes/internal.h"
 
-static const char *text_count(pass *p, int64_t n, const char *what)
-{
-    return remark_text(p, "%lld %s%s", (long long)n, what, n == 1 ? "" : "s");
-}
-
 /* v with `more` zero channels appended, in its own memory order. */
 static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
 {
@@ -64,16 +59,16 @@ static void pad(pass *p, uint32_t i, int64_t more)
     nnc_ref in[3] = {
         padded(p, c.in[0], more, i), padded(p, c.in[1], more, i), c.n_in > 2 ? c.in[2] : NNC_NONE};
     nnc_ref r = nnc_build_typed(p->g, OP_conv, c.n_in, in, c.n_attr, c.attr, &y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     int64_t wide = bytes_of(p, in[0]);
     edit_replace(p, c.out, r);
     remark_applied(p, &l, "channels padded",
-        "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
+        "%s would copy its source of %lld channel%s to %lld at each run, %s into its workspace; "
+        "the kernel "
         "that makes the source writes the zeros instead, %s, and init pads the weights",
-        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name, text_count(p, x.dim[1], "channel"),
-        (long long)(x.dim[1] + more), text_bytes(p, wide),
+        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name, (long long)x.dim[1],
+        x.dim[1] == 1 ? "" : "s", (long long)(x.dim[1] + more), text_bytes(p, wide),
         text_bytes(p, wide - nnc_type_bytes(&x)));
 }
 

@@ -29,11 +29,6 @@ static nnc_dtype dtype_of(const prec *s, nnc_ref v)
     return type_of(s->p, v)->dtype;
 }
 
-static const char *word_of(const prec *s, uint32_t i)
-{
-    return nnc_ops[s->p->g->node[i].op].name;
-}
-
 /* ---- selection ----------------------------------------------------------------------------------------------------- */
 
 /* True when x stays finite in type d if it is finite; `alone`: and does not become zero. */
@@ -128,7 +123,7 @@ static void forward(prec *s, uint32_t i)
             node_word(p, n), nnc_dtype_name(s->d), nnc_dtype_name(s->d));
     else if (wide != NNC_NONE)
         s->why[i] = remark_text(p, "its operand from %s is f32, and rounding that saves nothing",
-            word_of(s, p->g->value[wide].node));
+            nnc_ops[def_of(p, wide)->op].name);
     else if (!numbers_fit(s, n, &bad))
         s->why[i] =
             remark_text(p, "its number %g is not representable in %s", bad, nnc_dtype_name(s->d));
@@ -280,8 +275,7 @@ static void convert(prec *s, const uint32_t *root, uint32_t first)
         if (s->half[i] && root[i] == first)
             for (uint32_t o = 0; o < p->g->node[i].n_out; o++)
                 widen_readers(s, p->g->node[i].out + o);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     int casts = count_casts(s, before);
     const char *type = nnc_dtype_name(s->d);
@@ -302,11 +296,6 @@ static void remark_kept(prec *s)
             decline_node(s->p, i, rule, "%s", s->why[i]);
 }
 
-static int n_kinds(const pass *p)
-{
-    return p->o->n_target > 1 ? p->o->n_target : 1;
-}
-
 /* Has no earlier device target k's name? */
 static bool is_new_kind(const pass *p, int k)
 {
@@ -321,7 +310,7 @@ nnc_status pass_precision(pass *p)
     prec s = {.p = p, .d = nnc_precision_dtype(p->o->policy.precision), .n_node = p->g->n_node};
     layers none = {0};
     if (p->o->policy.precision == NNC_PRECISION_tf32)
-        for (int k = 0; k < n_kinds(p); k++)
+        for (int k = 0; k < nnc_max64(p->o->n_target, 1); k++)
             if (is_new_kind(p, k) && !p->o->target[k].flops_tf32)
                 remark_declined(p, &none, "contractions in tf32",
                     "%s has no tensor cores for tf32: contractions of f32 stay f32",
@@ -343,7 +332,7 @@ nnc_status pass_precision(pass *p)
             convert(&s, root, i);
     if (p->status == NNC_OK)
         remark_kept(&s);
-    for (int k = 0; k < n_kinds(p) && p->status == NNC_OK && p->changed; k++)
+    for (int k = 0; k < nnc_max64(p->o->n_target, 1) && p->status == NNC_OK && p->changed; k++)
         if (is_new_kind(p, k) && !p->o->target[k].flops_f16)
             remark_declined(p, &none, remark_text(p, "faster in %s", nnc_dtype_name(s.d)),
                 "%s computes %s no faster than f32: this saves memory, and costs time",

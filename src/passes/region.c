@@ -317,8 +317,7 @@ static bool add_members(maker *m, const uint32_t *nodes, int n)
 
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out)
 {
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return NNC_NONE;
     maker m = {.p = p, .body = nnc_graph_create("body", p->sink)};
     bool ok = m.body && add_inputs(&m, nodes, n) && add_members(&m, nodes, n);
@@ -336,8 +335,7 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
     edit_at(p, nodes[n - 1]);
     p->g->origin = union_origin(p, nodes, n);
     nnc_ref r = nnc_fused(p->g, m.body, (int)m.n_operand, m.operand);
-    edit_sync(p);
-    return p->status == NNC_OK ? r : NNC_NONE;
+    return edit_sync(p) ? r : NNC_NONE;
 }
 
 bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const nnc_type *type,

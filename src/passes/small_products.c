@@ -115,12 +115,6 @@ static bool is_gradient(const pass *p, const nnc_node *n)
            !nnc_attr_int(n, AT_transpose_b, 0) && is_read_elementwise(p, n->out);
 }
 
-static bool has_few_terms(const pass *p, const nnc_node *n)
-{
-    return is_product(p, n) &&
-           (terms_of(p, n) == 1 || (terms_of(p, n) <= FEW_TERMS && is_gradient(p, n)));
-}
-
 /* Does b stay in a core's cache while the weight streams past it? */
 static bool is_update(const pass *p, const nnc_node *n)
 {
@@ -157,9 +151,9 @@ static nnc_ref build_sum(pass *p, const nnc_node *n)
 
 nnc_ref rule_one_place(pass *p, const nnc_node *n)
 {
-    const bool conv = n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
-    return conv && !edit_static(p, n->in[1]) && has_one_place(p, n) ? build_product(p, n)
-                                                                    : NNC_NONE;
+    return nnc_op_is_conv(n->op) && !edit_static(p, n->in[1]) && has_one_place(p, n)
+               ? build_product(p, n)
+               : NNC_NONE;
 }
 
 nnc_ref rule_update(pass *p, const nnc_node *n)
@@ -174,5 +168,6 @@ nnc_ref rule_update(pass *p, const nnc_node *n)
 
 nnc_ref rule_few_terms(pass *p, const nnc_node *n)
 {
-    return !edit_static(p, n->out) && has_few_terms(p, n) ? build_sum(p, n) : NNC_NONE;
+    const int64_t terms = is_product(p, n) && !edit_static(p, n->out) ? terms_of(p, n) : INT64_MAX;
+    return terms == 1 || (terms <= FEW_TERMS && is_gradient(p, n)) ? build_sum(p, n) : NNC_NONE;
 }

@@ -16,8 +16,7 @@ static void split(pass *p, uint32_t i)
     nnc_ref bare = nnc_build_typed(p->g, c.op, 2, c.in, c.n_attr, c.attr, &y);
     nnc_ref in[2] = {bare, nnc_reshape(p->g, c.in[2], y.rank - 1, dim)};
     nnc_ref r = nnc_build_typed(p->g, OP_add, 2, in, 0, NULL, &y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     edit_replace(p, c.out, r);
     remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),

@@ -2,11 +2,6 @@
 #include "passes/split.h"
 #include <string.h>
 
-static nnc_status nomem(splitter *c)
-{
-    return c->g->status = nnc_nomem(c->sink);
-}
-
 /* ---- remarks --------------------------------------------------------------------------------- */
 
 static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y)
@@ -212,7 +207,7 @@ static nnc_ref build_part(splitter *c, part *p)
     p->attr = ARENA_NEW(c->a, nnc_attr, x->n_attr + 1);
     p->n_attr = x->n_attr;
     if (!p->attr)
-        return nomem(c), NNC_NONE;
+        return c->g->status = nnc_nomem(c->sink), NNC_NONE;
     for (int i = 0; i < x->n_attr; i++)
         p->attr[i] = x->attr[i];
     if (!set_attrs(c, p))

@@ -283,12 +283,6 @@ static nnc_ref sum_here(splitter *c, const nnc_ref *part)
     return r;
 }
 
-/* Is v's extent along axis a multiple of the devices? The gradient of a gather of others is not a collective. */
-static bool even(const splitter *c, nnc_ref v, int axis)
-{
-    return nnc_typeof(c->s, v)->dim[axis] % c->n == 0;
-}
-
 /* Is each device's part computed there? A slice for another device is computed where it is cut. */
 static bool at_home(const splitter *c, const nnc_ref *part)
 {
@@ -310,7 +304,7 @@ static void make_whole(splitter *c, nnc_ref v, nnc_ref *out)
     } else if (a < 0) {
         out[0] = sum_here(c, part);
         split_sends(c, SENT_sum, sent);
-    } else if (all && (even(c, v, a) || !c->trains) && at_home(c, part)) {
+    } else if (all && (nnc_typeof(c->s, v)->dim[a] % c->n == 0 || !c->trains) && at_home(c, part)) {
         collective(c, OP_allgather, part, a, out);
         split_sends(c, SENT_allgather, sent);
     } else {
@@ -325,7 +319,8 @@ static void make_whole(splitter *c, nnc_ref v, nnc_ref *out)
 static void make_parts(splitter *c, nnc_ref v, int axis, nnc_ref *out)
 {
     const int64_t extent = nnc_typeof(c->s, v)->dim[axis];
-    if (!c->fixed[v] && !made(c, v, L_full) && divided(c, v) < 0 && even(c, v, axis)) {
+    if (!c->fixed[v] && !made(c, v, L_full) && divided(c, v) < 0 &&
+        nnc_typeof(c->s, v)->dim[axis] % c->n == 0) {
         collective(c, OP_reduce_scatter, made(c, v, L_sum), axis, out);
         split_sends(c, SENT_reduce_scatter, nnc_mul_sat(c->n - 1, value_bytes(c, v)));
         return;

@@ -55,8 +55,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     edit_at(p, i);
     nnc_ref v = nnc_reduce(g, n.op, nnc_reshape(g, n.in[0], r, dim), nf, first, false);
     v = nnc_reduce(g, n.op, v, 1, &kept, false);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     if (!nnc_type_same_shape(nnc_typeof(g, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
@@ -129,8 +128,7 @@ static bool split_rows(pass *p, uint32_t i)
     edit_at(p, i);
     nnc_ref v = nnc_reduce(g, n.op, n.in[0], nf, first, true);
     v = nnc_reduce(g, n.op, v, 1, &last, true);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return true;
     const nnc_type *y = nnc_typeof(g, n.out);
     if (!nnc_type_same_shape(nnc_typeof(g, v), y))

@@ -139,8 +139,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     while (n > NNC_KERNEL_CONCAT && p->g->status == NNC_OK)
         n = join_some(p, &c, in, n);
     nnc_ref r = join(p, &c, in, n);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     keep_joined(p, m, &c, c.in, r);
     edit_replace(p, c.out, r);

@@ -114,8 +114,7 @@ static int64_t work_ns(const pass *p, const nnc_node *c)
 /* Counts contraction r of all models for c of each; false: they stay apart. */
 static bool count(stacks *s, const nnc_node *c, nnc_ref r)
 {
-    edit_sync(s->p);
-    if (r == NNC_NONE || s->p->status != NNC_OK)
+    if (!edit_sync(s->p) || r == NNC_NONE)
         return false;
     const int64_t each = work_ns(s->p, c);
     if (each && !work_ns(s->p, def_of(s->p, r))) {
@@ -333,24 +332,19 @@ bool stack_is_movement(const nnc_node *c)
     return c->op == OP_reshape || c->op == OP_broadcast || c->op == OP_transpose;
 }
 
-static bool is_conv(const nnc_node *c)
-{
-    return c->op == OP_conv || c->op == OP_conv_transpose || c->op == OP_conv_wgrad;
-}
-
 bool stack_knows(const pass *p, const nnc_node *c)
 {
     const bool sums = nnc_op_class(c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
     return c->n_out == 1 && c->n_in > 0 && c->n_in <= 3 && c->op != OP_dropout &&
            (nnc_op_is_ewise(c->op) || sums || stack_is_movement(c) || c->op == OP_linear ||
-               c->op == OP_matmul || (is_conv(c) && on_gpu(p, c)));
+               c->op == OP_matmul || (nnc_op_is_conv(c->op) && on_gpu(p, c)));
 }
 
 stack stack_op(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     if (c->op == OP_linear || c->op == OP_matmul)
         return product(s, c, in, shared);
-    if (is_conv(c))
+    if (nnc_op_is_conv(c->op))
         return convolution(s, c, in, shared);
     if (stack_is_movement(c))
         return movement(s, c, in[0]);

@@ -187,8 +187,7 @@ static stack stack_of(stacks *s, const nnc_ref *v)
     if (computed)
         found = stack_of_ops(s, v);
     s->depth--;
-    edit_sync(p);
-    if (found.all == NNC_NONE || p->status != NNC_OK)
+    if (!edit_sync(p) || found.all == NNC_NONE)
         return none;
     if (!PASS_ROOM(p, s->at, s->cap_at, s->n_at + 1))
         return none;

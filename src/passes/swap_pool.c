@@ -122,8 +122,7 @@ static uint32_t forward(pass *p, uint32_t i)
     nnc_ref x = pool_again(p, &pool, f.in[k]);
     edit_at(p, fi);
     nnc_ref y = x == NNC_NONE ? x : again(p, &f, k, x);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return NNC_NONE;
     edit_replace(p, pool.out, y);
     remark_applied(p, &l, rule,
@@ -175,8 +174,7 @@ static bool backward(pass *p, uint32_t i)
     nnc_ref x = again(p, &f, k, pool.in[0]);
     edit_at(p, i);
     nnc_ref y = x == NNC_NONE ? x : pool_again(p, &pool, x);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return false;
     edit_replace(p, f.out, y);
     remark_applied(p, &l, "activation into the contraction before the pooling",

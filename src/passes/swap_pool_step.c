@@ -121,8 +121,7 @@ bool swap_pool_in_step(pass *p, uint32_t i, uint32_t *pooling)
     layers_add(p, &l, b.choose);
     const nnc_ref q = again(p, i, 1, relu.in);
     const nnc_ref y = again(p, at, 1, &q), dx = gradient(p, &b, relu.in[0], y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return false;
     edit_replace(p, pool.out, y);
     edit_replace(p, old, dx);

@@ -8,11 +8,6 @@ typedef struct emitter {
     int phase; /* 0 init, 1 main */
 } emitter;
 
-static nnc_type bytes_type(int64_t n)
-{
-    return nnc_type_make(DT_u8, 1, &n);
-}
-
 static nnc_status add_tensor(maker *m, const nnc_ptensor *t, int32_t *out)
 {
     nnc_plan *p = m->p;
@@ -64,7 +59,7 @@ static nnc_status add_bytes(
     maker *m, const char *name, int dev, nnc_space space, int64_t n, int32_t *out)
 {
     nnc_ptensor t = {.name = name,
-        .type = bytes_type(n),
+        .type = nnc_type_make(DT_u8, 1, &n),
         .device = (int16_t)dev,
         .space = space,
         .bytes = n,

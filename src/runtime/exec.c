@@ -12,11 +12,6 @@
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-static dev *device_of(nnc_exec *e, int tensor)
-{
-    return &e->dev[e->p->tensor[tensor].device];
-}
-
 static int stream_count(const nnc_plan *p)
 {
     int n = 0;
@@ -160,11 +155,6 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
-{
-    return e->dev[c->device].stream[c->stream];
-}
-
 nnc_work nnc_exec_work(
     const nnc_exec *e, int i, nnc_status (*run)(void *, void *const *, void *), void *handle)
 {
@@ -192,7 +182,7 @@ static nnc_status issue(nnc_exec *e, int i)
     NNC_TRY(nnc_sends_before(e, i));
     if (nnc_exec_crosses(e, i))
         return nnc_exec_issue_across(e, i);
-    nnc_stream *s = stream_of(e, c);
+    nnc_stream *s = e->dev[c->device].stream[c->stream];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
     case CMD_call:
@@ -293,7 +283,7 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         if (!nnc_exec_owns(e, p->cmd[i].device))
             continue;
-        nnc_stream *s = stream_of(e, &p->cmd[i]);
+        nnc_stream *s = e->dev[p->cmd[i].device].stream[p->cmd[i].stream];
         NNC_TRY(nnc_sends_before(e, i)); /* the command's time is without this wait */
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
         if (status == NNC_OK)
@@ -411,7 +401,7 @@ nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
 
 static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 {
-    const dev *d = device_of(e, t);
+    const dev *d = &e->dev[e->p->tensor[t].device];
     if (!nnc_exec_owns(e, e->p->tensor[t].device))
         return nnc_exec_put_remote(e, t, data);
     if (e->ranks) /* where no fence orders stream 0 after the others */
@@ -422,7 +412,7 @@ static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 
 static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t bytes, void *data)
 {
-    const dev *d = device_of(e, t);
+    const dev *d = &e->dev[e->p->tensor[t].device];
     int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
     if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
         return NNC_E_BUG;

@@ -126,11 +126,6 @@ typedef struct said {
     char pci[][24]; /* by device; "": another rank's */
 } said;
 
-static said *said_at(const said *all, size_t bytes, int rank)
-{
-    return (said *)((char *)(uintptr_t)all + (size_t)rank * bytes);
-}
-
 static nnc_hash128 host_of(void)
 {
     char id[64] = {0};
@@ -162,7 +157,7 @@ static void say(const nnc_exec *e, said *s)
 
 static const said *owner_of(const nnc_exec *e, const said *all, size_t bytes, int d)
 {
-    return said_at(all, bytes, e->ranks ? e->ranks->owner[d] : 0);
+    return (const said *)((const char *)all + (size_t)(e->ranks ? e->ranks->owner[d] : 0) * bytes);
 }
 
 /* Why NCCL cannot be used, from what all ranks say; false: it can. */
