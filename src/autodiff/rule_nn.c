@@ -9,7 +9,7 @@ static nnc_ref product(visit *a, nnc_ref x, nnc_ref y, bool tx, bool ty)
 {
     const nnc_ref in[] = {x, y};
     const nnc_attr at[] = {nnc_ai(AT_transpose_a, tx), nnc_ai(AT_transpose_b, ty)};
-    return x == NNC_NONE || y == NNC_NONE ? NNC_NONE : nnc_build(a->g, OP_matmul, 2, in, 2, at);
+    return nnc_build(a->g, OP_matmul, 2, in, 2, at);
 }
 
 /* y = A B, where A is a or its transpose: dA = dy B^T, dB = A^T dy. */
@@ -90,9 +90,7 @@ static nnc_ref convolution(visit *a, nnc_op op, const window *w, nnc_ref x, nnc_
     const nnc_attr at[] = {nnc_av(AT_strides, w->s, w->stride), nnc_av(AT_pads, 2 * w->s, pads),
         nnc_av(AT_dilations, w->s, w->dilation), nnc_ai(AT_groups, w->groups),
         nnc_av(AT_output_padding, w->s, extra)};
-    return x == NNC_NONE || k == NNC_NONE
-               ? NNC_NONE
-               : nnc_build(a->g, op, 2, in, op == OP_conv_transpose ? 5 : 4, at);
+    return nnc_build(a->g, op, 2, in, op == OP_conv_transpose ? 5 : 4, at);
 }
 
 /* The transposed convolution of dy whose result has the spatial extents of x. */
@@ -135,8 +133,7 @@ static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy)
     const nnc_attr at[] = {nnc_av(AT_kernel, w->s, w->kernel), nnc_av(AT_strides, w->s, w->stride),
         nnc_av(AT_pads, 2 * w->s, pads), nnc_av(AT_dilations, w->s, w->dilation),
         nnc_ai(AT_groups, w->groups)};
-    return x == NNC_NONE || dy == NNC_NONE ? NNC_NONE
-                                           : nnc_build(a->g, OP_conv_wgrad, 2, in, 5, at);
+    return nnc_build(a->g, OP_conv_wgrad, 2, in, 5, at);
 }
 
 static nnc_ref bias_grad(visit *a)

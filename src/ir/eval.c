@@ -167,10 +167,8 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         memcpy(b->data, v->f ? (const void *)v->f : v->i, (size_t)elements * 8);
     } else if (n->op == OP_iota) {
         int dim = (int)nnc_attr_int(n, AT_dim, 0);
-        j.inner = 1;
         j.extent = t->rank ? t->dim[dim] : 1;
-        for (int d = dim + 1; d < t->rank; d++)
-            j.inner *= t->dim[d];
+        j.inner = nnc_type_extents(t, dim + 1, t->rank);
         s = ev_for(f->e, elements, 1, 1, iota_range, &j);
     } else {
         if (n->op == OP_input) {

@@ -184,10 +184,10 @@ static nnc_status run_rows(const ev *e, const nnc_node *n, const ev_arg *in, con
 {
     bool joins = n->op == OP_concat;
     const ev_arg *part = joins ? in : out, *whole = joins ? out : in;
-    int64_t axis = nnc_attr_int(n, AT_axis, 0), row = 1, at = 0;
-    for (int d = (int)axis; d < whole->type->rank; d++)
-        row *= whole->type->dim[d];
-    int64_t count = nnc_type_numel(whole->type) / row;
+    const int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    const int64_t row = nnc_type_extents(whole->type, axis, whole->type->rank),
+                  count = nnc_type_extents(whole->type, 0, axis);
+    int64_t at = 0;
     for (int k = 0; k < (joins ? n->n_in : n->n_out); k++) {
         int64_t m = nnc_type_numel(part[k].type) / count;
         rows r = joins ? (rows){part[k].w, whole->w + at, m, row, m}

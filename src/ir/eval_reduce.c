@@ -228,9 +228,7 @@ static nnc_status run_arg(const ev *e, const nnc_node *n, const ev_arg *x, ev_ar
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
     arg_search s = {.want_max = n->op == OP_argmax, .d = x->type->dtype};
     s.n = x->type->dim[axis];
-    s.inner = 1;
-    for (int d = axis + 1; d < x->type->rank; d++)
-        s.inner *= x->type->dim[d];
+    s.inner = nnc_type_extents(x->type, axis + 1, x->type->rank);
     s.x = x->w;
     s.y = out->i;
     return ev_for(e, nnc_type_numel(out->type), 1, s.n, arg_range, &s);
@@ -335,15 +333,6 @@ static nnc_status norm_lines(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
-/* Number of elements in dimensions first.. of t. */
-static int64_t tail(const nnc_type *t, int first)
-{
-    int64_t n = 1;
-    for (int d = first; d < t->rank; d++)
-        n *= t->dim[d];
-    return n;
-}
-
 static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *t = in[0].type;
@@ -352,17 +341,17 @@ static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_
     l.gamma = n->n_in > 1 ? in[1].f : NULL;
     l.beta = n->n_in > 2 ? in[2].f : NULL;
     if (l.op == OP_groupnorm) {
-        l.n = tail(t, 1) / nnc_attr_int(n, AT_num_groups, 1);
-        l.g_div = tail(t, 2);
+        l.n = nnc_type_extents(t, 1, t->rank) / nnc_attr_int(n, AT_num_groups, 1);
+        l.g_div = nnc_type_extents(t, 2, t->rank);
         l.g_mod = t->dim[1];
     } else if (l.op == OP_batchnorm) {
-        l.n = tail(t, 2);
+        l.n = nnc_type_extents(t, 2, t->rank);
         l.g_mod = t->dim[1];
         l.mean = in[3].f;
         l.var = in[4].f;
         return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, batchnorm_lines, &l);
     } else {
-        l.n = tail(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1));
+        l.n = nnc_type_extents(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1), t->rank);
         l.g_mod = n->n_in > 1 ? nnc_type_numel(in[1].type) : 1;
     }
     return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, norm_lines, &l);
@@ -379,7 +368,7 @@ nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     case OP_log_softmax: {
         int axis = (int)nnc_attr_int(n, AT_axis, t->rank - 1);
         lines l = {.op = n->op, .n = t->dim[axis], .x = in[0].f, .y = out->f};
-        l.inner = tail(t, axis + 1);
+        l.inner = nnc_type_extents(t, axis + 1, t->rank);
         return ev_for(e, nnc_type_numel(t) / l.n, 1, 8 * l.n, softmax_lines, &l);
     }
     default: return run_norm(e, n, in, out);

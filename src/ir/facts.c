@@ -57,17 +57,19 @@ bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 
-bool nnc_is_copy_to_place(const nnc_node *n)
+/* Whether n is a concat of one operand, or a fused node with one. Such a concat copies its operand to its place in another concat's
+ * result, in each run, even if the operand is static. */
+static bool is_copy_to_place(const nnc_node *n)
 {
     bool copies = n->op == OP_concat && n->n_in == 1;
     for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node && !copies; i++)
-        copies = nnc_is_copy_to_place(&n->body->node[i]);
+        copies = is_copy_to_place(&n->body->node[i]);
     return copies;
 }
 
 bool nnc_may_be_static(const nnc_node *n)
 {
-    return n->op != OP_input && !n->state && !nnc_is_copy_to_place(n) &&
+    return n->op != OP_input && !n->state && !is_copy_to_place(n) &&
            nnc_op_class(n->op) != CL_collective;
 }
 

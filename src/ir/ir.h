@@ -369,9 +369,6 @@ static inline bool nnc_op_is_expensive(nnc_op op)
 {
     return nnc_ops[op].flags & OF_slow;
 }
-/* Whether n is a concat of one operand, or a fused node with one. Such a concat copies its operand to its place in another concat's
- * result, in each run, even if the operand is static. */
-bool nnc_is_copy_to_place(const nnc_node *n);
 /* Static values depend only on constants and params without updates, and `init` computes them once. */
 bool nnc_may_be_static(const nnc_node *n); /* static if its operands are; false for inputs, states, copies to a place, collectives */
 /* By value, in `a`: whether it is static. */

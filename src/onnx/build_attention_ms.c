@@ -83,7 +83,7 @@ static bool self_attention(ox_build *b, nnc_ref x, int mask, int past, int bias)
     for (int i = 0; i < 3; i++)
         fits = fits && size[i] > 0 && size[i] <= t.dim[2];
     if (!fits || size[0] + size[1] + size[2] != t.dim[2])
-        return !b->x->status && ox_wrong(b, "its weights do not fit qkv_hidden_sizes");
+        return ox_wrong(b, "its weights do not fit qkv_hidden_sizes");
     a.q = ox_by_head(b, ox_slice(b, x, 2, 0, size[0]), heads);
     nnc_ref *to[2] = {&a.k, &a.v}, both[2];
     for (int i = 0; i < 2; i++) {

@@ -91,7 +91,7 @@ bool ox_transpose(ox_build *b)
         for (n = 0; n < x.rank; n++)
             perm[n] = x.rank - 1 - n;
     if (n != x.rank)
-        return !b->x->status && ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
+        return ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
     return ox_give(b, ox_transposed(b, ox_in(b, 0), perm));
 }
 
@@ -165,7 +165,7 @@ bool ox_split(ox_build *b)
     if (given && !ox_has(b, 1))
         ox_ints(b, "split", OX_MAX_OPERANDS, &n, size);
     if (b->x->status || n < 1 || n < b->n_out)
-        return !b->x->status && ox_wrong(b, "%d parts for %d outputs", n, b->n_out);
+        return ox_wrong(b, "%d parts for %d outputs", n, b->n_out);
     if (!given)
         equal_parts(x.dim[axis], n, size);
     for (int i = 0; i < n; i++)
@@ -403,7 +403,7 @@ bool ox_center_crop_pad(ox_build *b)
         for (n_axes = 0; n_axes < t.rank; n_axes++)
             axes[n_axes] = n_axes;
     if (b->x->status || n != n_axes)
-        return !b->x->status && ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
+        return ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
     for (int i = 0; i < n; i++) {
         if (!ox_axis(b, axes[i], t.rank, &axis))
             return false;

@@ -118,7 +118,7 @@ static bool transposed_pads(ox_build *b, const nnc_type *x, ox_window *w)
     char pad = auto_pad(b);
     bool stated = ox_ints(b, "output_shape", 3, &n, out);
     if (b->x->status || (stated && n != w->n))
-        return !b->x->status && ox_wrong(b, "output_shape has %d numbers", n);
+        return ox_wrong(b, "output_shape has %d numbers", n);
     for (int i = 0; i < w->n && (stated || pad == 'U' || pad == 'L'); i++) {
         int64_t in = x->dim[2 + i], reach = (w->kernel[i] - 1) * w->dilations[i] + 1;
         int64_t want = stated ? out[i] : in * w->strides[i];

@@ -147,11 +147,9 @@ bool ox_layernorm(ox_build *b)
 bool ox_lrn(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0));
-    int64_t size = ox_int(b, "size", 1), rest = 1;
+    const int64_t size = ox_int(b, "size", 1), rest = nnc_type_extents(&x, 2, x.rank);
     if (x.rank < 2 || size < 1 || size > NNC_MAX_STEP)
         return ox_wrong(b, "it expects channels, and a size");
-    for (int i = 2; i < x.rank; i++)
-        rest *= x.dim[i];
     nnc_attr a[3] = {nnc_av(AT_kernel, 2, (int64_t[]){size, 1}),
         nnc_av(AT_pads, 4, (int64_t[]){(size - 1) / 2, 0, size / 2, 0}),
         nnc_ai(AT_count_include_pad, 1)};

@@ -161,7 +161,7 @@ static bool read_scales(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
     for (int i = 0; sizes && i < n; i++) /* of a batch of 0 */
         size[i] = size[i] ? size[i] : b->stand_in;
     if (n != n_axes || n == 0)
-        return b->x->status ? false : ox_wrong(b, "it has %d scales for %d dimensions", n, n_axes);
+        return ox_wrong(b, "it has %d scales for %d dimensions", n, n_axes);
     const char *policy = ox_word(b, "keep_aspect_ratio_policy", "stretch");
     double common = 0;
     int axis;

@@ -74,8 +74,8 @@ static void fold(pass *p, uint32_t i)
     uint32_t ci = g->value[bn.in[0]].node;
     nnc_node c = g->node[ci];
     layers l = layers_of(p, ci, i);
-    nnc_dtype d = nnc_typeof(g, c.in[1])->dtype;
-    nnc_type type = *nnc_typeof(g, bn.out);
+    nnc_dtype d = type_of(p, c.in[1])->dtype;
+    nnc_type type = *type_of(p, bn.out);
     edit_at(p, i);
     nnc_ref gamma = widen(p, bn.in[1]), beta = widen(p, bn.in[2]), mean = widen(p, bn.in[3]);
     nnc_ref var = widen(p, bn.in[4]), w = widen(p, c.in[1]);
@@ -83,7 +83,7 @@ static void fold(pass *p, uint32_t i)
         edit_sync(p);
         return;
     }
-    nnc_ref eps = nnc_scalar(g, nnc_typeof(g, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
+    nnc_ref eps = nnc_scalar(g, type_of(p, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
     nnc_ref s =
         nnc_build2(g, OP_div, gamma, nnc_build1(g, OP_sqrt, nnc_build2(g, OP_add, var, eps)));
     nnc_ref shift =

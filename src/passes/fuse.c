@@ -28,13 +28,7 @@ typedef struct edge {
 /* True when v is used by an unmarked node or is an output. */
 static bool needed_outside(const groups *s, nnc_ref v)
 {
-    const pass *p = s->p;
-    if (edit_is_output(p, v))
-        return true;
-    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
-        if (i >= s->n_node || s->seen[i] != s->stamp)
-            return true;
-    return false;
+    return edit_is_output(s->p, v) || groups_leave(s, v);
 }
 
 /* The results of these nodes (ascending); at most one more than a kernel may have. Visits only the nodes and their users. */
@@ -332,12 +326,12 @@ static void divide_sums(
         const nnc_node *d = &g->node[nodes[i]];
         if (nnc_op_class(d->op) == CL_reduce) {
             sums[i] = true;
-            few = nnc_max64(few, nnc_type_numel(nnc_typeof(g, d->out)));
+            few = nnc_max64(few, numel_of(s->p, d->out));
         }
         sums[i] = sums[i] || feeds_marked(s->p, nodes, sums, n, i);
     }
     for (uint32_t i = 0; i < n; i++) {
-        const bool large = nnc_type_numel(nnc_typeof(g, g->node[nodes[i]].out)) > few;
+        const bool large = numel_of(s->p, g->node[nodes[i]].out) > few;
         sums[i] = sums[i] || (!large && reads_feeder(s->p, nodes, sums, i, few));
         if (sums[i] || large)
             part[sums[i]][count[sums[i]]++] = nodes[i];

@@ -152,10 +152,10 @@ static const int64_t *find_updates(pass *p)
     int64_t *bytes = first < g->n_output ? PASS_NEW(p, int64_t, g->n_node + 1) : NULL;
     for (uint32_t o = first; bytes && o < g->n_output; o++) {
         nnc_ref v = g->output[o];
-        const int64_t size = nnc_type_bytes(nnc_typeof(g, v));
+        const int64_t size = bytes_of(p, v);
         bytes[g->value[v].node] = size;
-        while (nnc_is_view(g, nnc_def(g, v)) && nnc_def(g, v)->op == OP_reshape) {
-            v = nnc_def(g, v)->in[0];
+        while (nnc_is_view(g, def_of(p, v)) && def_of(p, v)->op == OP_reshape) {
+            v = def_of(p, v)->in[0];
             bytes[g->value[v].node] = size;
         }
     }

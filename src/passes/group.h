@@ -64,6 +64,7 @@ void groups_part(groups *s, const uint32_t *nodes, uint32_t n);
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 /* Marks these nodes in s->seen; valid until the next search of groups. */
 void groups_mark(groups *s, const uint32_t *nodes, uint32_t n);
+bool groups_leave(const groups *s, nnc_ref v); /* do unmarked nodes read v? */
 
 /* ---- fuse.c ---- */
 /* The groups that become kernels. */

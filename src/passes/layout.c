@@ -114,9 +114,7 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     if (t->kind == NNC_T_cpu)
         return contraction_loss_ns(p, n);
     const nnc_type *w = type_of(p, n->op == OP_conv_wgrad ? n->out : n->in[1]);
-    int64_t window = 1;
-    for (int k = 2; k < w->rank; k++)
-        window *= w->dim[k];
+    const int64_t window = nnc_type_extents(w, 2, w->rank);
     const bool grouped = nnc_attr_int(n, AT_groups, 1) > 1;
     if (grouped && w->dim[1] == 1)
         return 19 * ns;

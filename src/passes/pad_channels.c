@@ -22,9 +22,7 @@ static int64_t missing(const pass *p, const nnc_node *n)
 {
     const nnc_type *x = type_of(p, n->in[0]), *w = type_of(p, n->in[1]);
     nnc_type last = *x;
-    int64_t window = 1;
-    for (int k = 2; k < w->rank; k++)
-        window *= w->dim[k];
+    const int64_t window = nnc_type_extents(w, 2, w->rank);
     nnc_type_channels_last(&last);
     if (n->op != OP_conv || !nnc_type_same_memory(x, &last) || nnc_attr_int(n, AT_groups, 1) != 1)
         return 0;

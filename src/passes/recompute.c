@@ -51,7 +51,7 @@ static const bool *find_not_needed(pass *p, bool sums)
     memset(late, true, g->n_node * sizeof *late);
     for (uint32_t i = 0; i < g->n_output; i++)
         if (i < results ? !nnc_output_is_gradient(g, i)
-                        : sums && nnc_def(g, g->output_state[i])->accumulates)
+                        : sums && def_of(p, g->output_state[i])->accumulates)
             late[g->value[g->output[i]].node] = false;
     for (uint32_t i = g->n_node; i-- > 0;)
         for (int k = 0; k < g->node[i].n_in && !late[i]; k++)

@@ -260,7 +260,7 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
             if (!ARENA_ROOM(m->p->a, m->operand, m->cap_operand, m->n_operand + 1))
                 return false;
             m->operand[m->n_operand++] = v;
-            const nnc_type t = nnc_type_dense(nnc_typeof(g, v));
+            const nnc_type t = nnc_type_dense(type_of(m->p, v));
             nnc_ref r = nnc_input(m->body, g->value[v].name, &t);
             if (r == NNC_NONE || !bind(m, v, r))
                 return false;

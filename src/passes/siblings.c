@@ -226,8 +226,8 @@ static nnc_ref swap_rows(pass *p, nnc_ref v, int64_t a, int64_t b, int64_t c)
 static nnc_ref build_batched(pass *p, const family *f, nnc_node c, const nnc_ref in[3])
 {
     nnc_graph *g = p->g;
-    nnc_type y = *nnc_typeof(g, c.out);
-    const nnc_type w = *nnc_typeof(g, c.in[1]);
+    nnc_type y = *type_of(p, c.out);
+    const nnc_type w = *type_of(p, c.in[1]);
     int64_t rows = nnc_type_numel(&y) / w.dim[0];
     const int64_t stack[] = {f->n, w.dim[0], w.dim[1]}, bias[] = {f->n, 1, w.dim[0]};
     const nnc_attr t = nnc_ai(AT_transpose_b, 1);

@@ -39,7 +39,7 @@ static int64_t part_bytes(const splitter *c, nnc_ref r)
     return r == NNC_NONE ? 0 : nnc_type_bytes(nnc_typeof(c->g, r));
 }
 
-nnc_ref split_slice(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device)
+static nnc_ref slice_on(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device)
 {
     if (x == NNC_NONE || (from == 0 && to == nnc_typeof(c->g, x)->dim[axis]))
         return x;
@@ -135,7 +135,7 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
     if (all && c->statistic[v]) /* a slice of it hides what it is: it is not trained */
         nnc_def(c->g, all[0])->frozen = true;
     const bool own = all && (!c->trains || all[d] != all[0]); /* else it stays on device 0 */
-    return all ? split_slice(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
+    return all ? slice_on(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
 }
 
 /* Does each device train a copy of weight v of its own: is it read whole on all of them? The copies are equal at first and get the sum of
@@ -234,7 +234,7 @@ static nnc_ref gather_range(
         const int64_t lo = nnc_max64(from, first), hi = nnc_min64(to, end);
         if (lo >= hi)
             continue;
-        const nnc_ref r = split_slice(c, part[e], axis, lo - first, hi - first, e);
+        const nnc_ref r = slice_on(c, part[e], axis, lo - first, hi - first, e);
         sent += e == d ? 0 : part_bytes(c, r);
         piece[n++] = r;
     }
@@ -252,9 +252,9 @@ nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, 
         to == split_cut(nnc_typeof(c->s, v)->dim[axis], c->n, d + 1))
         return part[d];
     if (all && all[d] != NNC_NONE && nnc_home(c->g, all[d]) == d) /* on this device already */
-        return split_slice(c, all[d], axis, from, to, d);
+        return slice_on(c, all[d], axis, from, to, d);
     if (!part && all) {
-        const nnc_ref r = split_slice(c, all[0], axis, from, to, 0);
+        const nnc_ref r = slice_on(c, all[0], axis, from, to, 0);
         split_sends(c, SENT_scatter, d ? part_bytes(c, r) : 0);
         return r;
     }

@@ -33,7 +33,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
 {
     nnc_graph *g = p->g;
     nnc_node n = g->node[i];
-    nnc_type x = *nnc_typeof(g, n.in[0]), y = *nnc_typeof(g, n.out);
+    nnc_type x = *type_of(p, n.in[0]), y = *type_of(p, n.out);
     const int64_t *axes;
     int n_axes = nnc_attr_ints(&n, AT_axes, &axes);
     int64_t dim[NNC_MAX_RANK], first[NNC_MAX_RANK], kept = 0;
@@ -57,7 +57,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     v = nnc_reduce(g, n.op, v, 1, &kept, false);
     if (!edit_sync(p))
         return;
-    if (!nnc_type_same_shape(nnc_typeof(g, v), &y))
+    if (!nnc_type_same_shape(type_of(p, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
     edit_replace(p, n.out, edit_like(p, v, n.out));
     int64_t results = nnc_type_numel(&y);
@@ -110,7 +110,7 @@ static bool split_rows(pass *p, uint32_t i)
 {
     nnc_graph *g = p->g;
     const nnc_node n = g->node[i];
-    const nnc_type x = *nnc_typeof(g, n.in[0]);
+    const nnc_type x = *type_of(p, n.in[0]);
     const nnc_target *t = target_of(p, &n);
     const int64_t *axes;
     int64_t first[NNC_MAX_RANK];
@@ -130,8 +130,8 @@ static bool split_rows(pass *p, uint32_t i)
     v = nnc_reduce(g, n.op, v, 1, &last, true);
     if (!edit_sync(p))
         return true;
-    const nnc_type *y = nnc_typeof(g, n.out);
-    if (!nnc_type_same_shape(nnc_typeof(g, v), y))
+    const nnc_type *y = type_of(p, n.out);
+    if (!nnc_type_same_shape(type_of(p, v), y))
         v = nnc_reshape(g, v, y->rank, y->dim);
     edit_replace(p, n.out, edit_like(p, v, n.out));
     remark_applied(p, &l, "two-step reduction",

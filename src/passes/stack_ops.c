@@ -147,7 +147,7 @@ static nnc_ref rows_of(stacks *s, stack x)
 static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const nnc_attr t = nnc_ai(AT_transpose_b, 1);
     const bool linear = c->op == OP_linear;
     const int64_t bias[] = {s->n, 1, y.dim[y.rank - 1]};
@@ -168,7 +168,7 @@ static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *
 static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const int axis = y.rank - 1;
     if (c->n_in == 3 && shared[2])
         return none;
@@ -194,14 +194,13 @@ static stack gradients_of_one_tensor(stacks *s, const nnc_node *c, const stack *
 /* linear or matmul. */
 static stack product(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
-    const nnc_graph *g = s->p->g;
-    const nnc_type *y = nnc_typeof(g, c->out), *x = nnc_typeof(g, c->in[0]);
+    const nnc_type *y = type_of(s->p, c->out), *x = type_of(s->p, c->in[0]);
     const bool gpu = on_gpu(s->p, c), linear = c->op == OP_linear,
                ta = nnc_attr_int(c, AT_transpose_a, 0),
                tb = linear || nnc_attr_int(c, AT_transpose_b, 0);
     if (nnc_type_numel(y) > LARGE && !gpu && !nnc_attr_int(c, AT_as_kernel, 0))
         return none;
-    if (nnc_typeof(g, c->in[1])->rank != 2 || x->rank < 2 || (x->rank > 2 && !(linear && gpu)) ||
+    if (type_of(s->p, c->in[1])->rank != 2 || x->rank < 2 || (x->rank > 2 && !(linear && gpu)) ||
         ((shared[0] || shared[1]) && !gpu) || (shared[0] && shared[1]))
         return none;
     if (shared[0] && linear)
@@ -246,22 +245,14 @@ static stack reduction(stacks *s, const nnc_node *c, stack in)
         nnc_reduce(s->p->g, c->op, in.all, n, of, keeps), in.axis - (keeps ? 0 : before)};
 }
 
-/* Elements of the first n dimensions. */
-static int64_t leading(const nnc_type *t, int n)
-{
-    int64_t numel = 1;
-    for (int d = 0; d < n; d++)
-        numel *= t->dim[d];
-    return numel;
-}
-
 /* Members of type x as those of type y: the models stay where they are if as many elements are before them in both. */
 static stack reshaped(stacks *s, stack in, const nnc_type *x, const nnc_type *y)
 {
+    const int64_t before = nnc_type_extents(x, 0, in.axis);
     int axis = 0;
-    while (axis < y->rank && leading(y, axis) != leading(x, in.axis))
+    while (axis < y->rank && nnc_type_extents(y, 0, axis) != before)
         axis++;
-    const bool stays = leading(y, axis) == leading(x, in.axis);
+    const bool stays = nnc_type_extents(y, 0, axis) == before;
     return stack_divide(s, stays ? in.all : stack_turn(s, in.all, in.axis, 0), y, stays ? axis : 0);
 }
 
@@ -327,7 +318,7 @@ static stack elementwise(stacks *s, const nnc_node *c, const stack *in, const bo
     return (stack){nnc_build(s->p->g, c->op, c->n_in, v, c->n_attr, c->attr), axis};
 }
 
-bool stack_is_movement(const nnc_node *c)
+static bool is_movement(const nnc_node *c)
 {
     return c->op == OP_reshape || c->op == OP_broadcast || c->op == OP_transpose;
 }
@@ -336,7 +327,7 @@ bool stack_knows(const pass *p, const nnc_node *c)
 {
     const bool sums = nnc_op_class(c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
     return c->n_out == 1 && c->n_in > 0 && c->n_in <= 3 && c->op != OP_dropout &&
-           (nnc_op_is_ewise(c->op) || sums || stack_is_movement(c) || c->op == OP_linear ||
+           (nnc_op_is_ewise(c->op) || sums || is_movement(c) || c->op == OP_linear ||
                c->op == OP_matmul || (nnc_op_is_conv(c->op) && on_gpu(p, c)));
 }
 
@@ -346,7 +337,7 @@ stack stack_op(stacks *s, const nnc_node *c, const stack *in, const bool *shared
         return product(s, c, in, shared);
     if (nnc_op_is_conv(c->op))
         return convolution(s, c, in, shared);
-    if (stack_is_movement(c))
+    if (is_movement(c))
         return movement(s, c, in[0]);
     return nnc_op_is_ewise(c->op) ? elementwise(s, c, in, shared) : reduction(s, c, in[0]);
 }

@@ -31,7 +31,7 @@ static stack stack_of(stacks *s, const nnc_ref *v);
 static stack stack_of_parts(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type t = *nnc_typeof(g, v[0]);
+    const nnc_type t = *type_of(s->p, v[0]);
     const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
     int64_t axis, a, first, at;
@@ -42,7 +42,7 @@ static stack stack_of_parts(stacks *s, const nnc_ref *v)
             at != first + k * t.dim[axis])
             return none;
     const int64_t end = first + s->n * t.dim[axis];
-    if (first || end != nnc_typeof(g, x)->dim[axis])
+    if (first || end != type_of(s->p, x)->dim[axis])
         x = nnc_cut(g, x, axis, first, end);
     return stack_divide(s, x, &t, (int)axis);
 }
@@ -73,10 +73,10 @@ static nnc_ref concat_with(const pass *p, nnc_ref v, int64_t *at)
 static nnc_ref put_together(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
-    const int64_t numel = nnc_type_numel(nnc_typeof(g, v[0]));
+    const int64_t numel = numel_of(s->p, v[0]);
     nnc_ref *line = PASS_NEW(s->p, nnc_ref, s->n);
     for (int k = 0; line && k < s->n; k++)
-        line[k] = nnc_typeof(g, v[k])->rank == 1 ? v[k] : nnc_reshape(g, v[k], 1, &numel);
+        line[k] = type_of(s->p, v[k])->rank == 1 ? v[k] : nnc_reshape(g, v[k], 1, &numel);
     return line ? concat_in_steps(s->p, s->n, line) : NNC_NONE;
 }
 
@@ -84,23 +84,23 @@ static nnc_ref put_together(stacks *s, const nnc_ref *v)
 static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type t = *nnc_typeof(g, v[0]);
+    const nnc_type t = *type_of(s->p, v[0]);
     const int64_t numel = nnc_type_numel(&t);
     int64_t at, first, dim[NNC_MAX_RANK];
     nnc_ref x = concat_with(s->p, v[0], &first);
     bool there = x != NNC_NONE;
     for (int k = 0; k < s->n; k++) {
-        const nnc_node *d = nnc_def(g, v[k]);
-        if (d->op != OP_param || d->state != nnc_def(g, v[0])->state ||
-            d->accumulates != nnc_def(g, v[0])->accumulates)
+        const nnc_node *d = def_of(s->p, v[k]);
+        if (d->op != OP_param || d->state != def_of(s->p, v[0])->state ||
+            d->accumulates != def_of(s->p, v[0])->accumulates)
             return NNC_NONE;
         there = there && concat_with(s->p, v[k], &at) == x && at == first + k * numel;
     }
-    *states = nnc_def(g, v[0])->state && !there;
+    *states = def_of(s->p, v[0])->state && !there;
     if (!there)
         x = put_together(s, v);
     const int64_t end = first + s->n * numel;
-    if (there && nnc_type_numel(nnc_typeof(g, x)) != s->n * numel)
+    if (there && numel_of(s->p, x) != s->n * numel)
         x = nnc_cut(g, x, 0, first, end);
     dim[0] = s->n;
     memcpy(dim + 1, t.dim, sizeof *dim * t.rank);
@@ -279,7 +279,7 @@ static void replace_updates(stacks *s, size_t i)
     const stack news = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
     if (news.all == NNC_NONE)
         return;
-    const nnc_type t = *nnc_typeof(g, to[0]);
+    const nnc_type t = *type_of(s->p, to[0]);
     const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
     edit_at_all(s, to);
     nnc_ref all = stack_turn(s, news.all, news.axis, 0);

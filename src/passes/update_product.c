@@ -80,7 +80,7 @@ static int64_t saved_ns(const pass *p, const update *u, int64_t *added)
 static nnc_ref scaled(pass *p, nnc_ref v, nnc_ref number)
 {
     nnc_graph *g = p->g;
-    const nnc_node d = *nnc_def(g, v);
+    const nnc_node d = *def_of(p, v);
     const nnc_ref x = d.op == OP_transpose ? d.in[0] : v;
     const nnc_ref y = nnc_build1(g, OP_neg, nnc_build2(g, OP_mul, x, number));
     return d.op == OP_transpose ? nnc_build(g, OP_transpose, 1, &y, d.n_attr, d.attr) : y;
@@ -90,10 +90,10 @@ static void apply(pass *p, const update *u)
 {
     nnc_graph *g = p->g;
     const nnc_node c = g->node[u->product], n = g->node[u->sub];
-    const nnc_type out = *nnc_typeof(g, c.out), y = *nnc_typeof(g, n.out);
+    const nnc_type out = *type_of(p, c.out), y = *type_of(p, n.out);
     nnc_ref in[] = {c.in[0], c.in[1]}, number = u->factor;
     edit_at(p, u->sub);
-    if (nnc_typeof(g, number)->rank > 0)
+    if (type_of(p, number)->rank > 0)
         number = nnc_reshape(g, number, 0, NULL);
     in[u->scaled] = scaled(p, in[u->scaled], number);
     const char *origin = g->origin;

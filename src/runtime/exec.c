@@ -481,12 +481,6 @@ nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
-    int64_t *end_ns, nnc_sink *sink)
-{
-    return nnc_exec_profile_behind(e, 0, first, last, start_ns, end_ns, sink);
-}
-
 nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last,
     int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
 {

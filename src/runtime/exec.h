@@ -242,7 +242,7 @@ void *nnc_exec_statics(const nnc_exec *e, int d, int64_t *bytes); /* their memor
 nnc_status nnc_exec_find_kept(nnc_exec *e, nnc_sink *sink);
 void nnc_exec_keep(const nnc_exec *e);
 
-/* Creates the events of nnc_exec_profile. */
+/* Creates the events of nnc_exec_profile_behind. */
 nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
 
 /* First command of the part that ends with this section. Main begins after init, other parts after main. */

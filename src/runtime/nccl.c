@@ -5,6 +5,7 @@
  *
  * A lost rank leaves NCCL's kernels waiting on the GPU. So the host looks whether they are done, and at the communicators' errors, before
  * it waits for a stream; after the deadline it aborts them, which ends the kernels. */
+#include "runtime/job.h"
 #include "runtime/nccl_state.h"
 #include <string.h>
 
@@ -317,11 +318,7 @@ static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
     e->nccl = q;
     for (int i = 0; i < q->n_clique; i++) {
         q->clique[i].id = v->id[i];
-        nnc_status st = connect(e, &q->clique[i]);
-        if (st) {
-            (void)nnc_comm_failure(nccl_comm_of(e), sink);
-            return st;
-        }
+        NNC_TRY(nnc_job_told(nccl_comm_of(e), connect(e, &q->clique[i]), sink));
     }
     return NNC_OK;
 }
