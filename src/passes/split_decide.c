@@ -17,7 +17,8 @@ static int divided(const splitter *c, nnc_ref v)
     return L_full;
 }
 
-/* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. Collectives count for all their participants: an allgather n - 1 times the result's bytes, an allreduce twice that. */
+/* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. Collectives count for all their participants: an allgather
+ * n - 1 times the result's bytes, an allreduce twice that. */
 static int64_t move_cost(const splitter *c, nnc_ref v, int layout)
 {
     const int64_t bytes = value_bytes(c, v), all = nnc_mul_sat(c->n - 1, bytes), part = all / c->n;
