@@ -69,6 +69,11 @@ static bool takes(const command *c, nnc_flag_group group)
     return group == FLAGS_help || c->groups >> group & 1;
 }
 
+static bool applies(const command *c, const nnc_flag *f)
+{
+    return takes(c, f->group);
+}
+
 static void print_flag(const nnc_flag *f, FILE *out)
 {
     enum { INDENT = 32, WIDTH = 110 };
@@ -196,7 +201,7 @@ static const nnc_flag *find_flag(const command *c, char *arg, char **value, size
     *value = NULL;
     for (size_t i = 0; i < n_flags(); i++) {
         const nnc_flag *f = flag_at(*at = i);
-        if (!takes(c, f->group))
+        if (!applies(c, f))
             continue;
         bool one_letter = f->value.name[1] != '-';
         if (one_letter && !strncmp(f->value.name, arg, 2) && arg[2] && arg[2] != '=') {
@@ -219,7 +224,7 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     size_t n = 0;
     snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
     for (size_t i = 0; i < n_flags(); i++)
-        if (takes(c, flag_at(i)->group))
+        if (applies(c, flag_at(i)))
             names[n++] = flag_at(i)->value.name;
     const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
     if (!strcmp(word, "--micro-batches") && takes(c, FLAGS_partition))
