@@ -305,7 +305,7 @@ bool epilogue_of_library(pass *p, nnc_ref v)
         int k = c->n_in > 1 && edit_only_user(p, c->in[0]) != c;
         if (edit_only_user(p, c->in[k]) != c)
             return false;
-        c = def_of(p, c->in[k]);
+        c = nnc_def(p->g, c->in[k]);
     }
     if (c == last || !is_contraction(p, c) || is_kernel_conv(p, c, NULL))
         return false;
