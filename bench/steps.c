@@ -227,7 +227,7 @@ static nnc_status commands(worker *w, int n, nnc_text *out)
     int64_t *start = ARENA_NEW(&a, int64_t, n_cmd + 1), *end = ARENA_NEW(&a, int64_t, n_cmd + 1);
     NNC_NEED(us && start && end, w->sink);
     for (int k = 0; k < n; k++) {
-        NNC_TRY(nnc_exec_profile(w->s[0]->exec, SEC_main, SEC_step, start, end, w->sink));
+        NNC_TRY(nnc_exec_profile_behind(w->s[0]->exec, 0, SEC_main, SEC_step, start, end, w->sink));
         for (int i = 0; i < n_cmd; i++)
             us[i * n + k] = (double)(end[i] - start[i]) * 1e-3;
     }

@@ -19,7 +19,7 @@ nnc_ref with_number(visit *a, nnc_op op, nnc_ref r, double v)
 
 nnc_ref full_like(visit *a, const nnc_type *t, double v)
 {
-    return nnc_broadcast(a->g, nnc_scalar(a->g, (nnc_dtype)t->dtype, v), t->rank, t->dim);
+    return nnc_broadcast(a->g, nnc_scalar(a->g, t->dtype, v), t->rank, t->dim);
 }
 
 /* The sum of r over the dimensions along which a value of type `to` was broadcast to it. */
@@ -74,11 +74,6 @@ void refuse(visit *a, const char *why)
 }
 
 /* ---- rules ---------------------------------------------------------------------------------------------------------- */
-
-static bool is_float_value(const nnc_graph *g, nnc_ref v)
-{
-    return nnc_is_float((nnc_dtype)nnc_typeof(g, v)->dtype);
-}
 
 /* Integers, and what only compares or counts: nothing flows through. */
 static bool is_discrete(nnc_op op)
@@ -147,10 +142,10 @@ static void mark(diff *d, uint32_t first, uint32_t end)
     for (uint32_t i = first; i < end; i++) {
         const nnc_node *n = &d->g->node[i];
         bool any = false;
-        for (int k = 0; k < n->n_in && !is_discrete((nnc_op)n->op); k++)
+        for (int k = 0; k < n->n_in && !is_discrete(n->op); k++)
             any = any || d->needs[n->in[k]];
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
-            d->needs[v] = d->needs[v] || (any && is_float_value(d->g, v));
+            d->needs[v] = d->needs[v] || (any && nnc_is_float(nnc_typeof(d->g, v)->dtype));
     }
 }
 
@@ -185,9 +180,9 @@ static void node_backward(diff *d, uint32_t i)
     }
     for (int k = 0; k < n->n_in; k++)
         any = any || d->needs[n->in[k]];
-    if (!any || !reached || is_discrete((nnc_op)n->op))
+    if (!any || !reached || is_discrete(n->op))
         return;
-    rule *f = rule_of((nnc_op)n->op);
+    rule *f = rule_of(n->op);
     if (!f) {
         refuse(&a, "");
         return;
@@ -228,7 +223,7 @@ nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref 
     diff d = {.g = g, .sink = sink};
     if (grow(&d)) {
         for (int i = 0; i < n_x; i++)
-            d.needs[x[i]] = is_float_value(g, x[i]);
+            d.needs[x[i]] = nnc_is_float(nnc_typeof(g, x[i])->dtype);
         mark(&d, 0, end);
     }
     for (int i = 0; i < n_y && grow(&d); i++) {

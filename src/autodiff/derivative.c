@@ -57,7 +57,7 @@ bool has_derivative(nnc_op op)
 
 static double alpha_of(const visit *a)
 {
-    return nnc_attr_float(&a->n, AT_alpha, compound[find_compound((nnc_op)a->n.op)].alpha);
+    return nnc_attr_float(&a->n, AT_alpha, compound[find_compound(a->n.op)].alpha);
 }
 
 /* max(x, 2) is a clamp: where x = 2, all of the gradient is x's, not half. */
@@ -114,7 +114,7 @@ static const char *norm_derivative(const visit *a)
 
 static const char *derivative_of(const visit *a)
 {
-    const nnc_op of = (nnc_op)a->n.op;
+    const nnc_op of = a->n.op;
     const char *clamp = of == OP_max || of == OP_min    ? clamp_derivative(a)
                         : of == OP_sqrt || of == OP_pow ? norm_derivative(a)
                                                         : NULL;
@@ -131,14 +131,14 @@ static const char *derivative_of(const visit *a)
 
 static nnc_ref named(reader *r, const char *name, size_t n)
 {
-    const nnc_node *of = &r->a->n;
+    const nnc_node *node = &r->a->n;
     if (n > 2)
         return nnc_scalar(r->a->g, dtype_of(r->a, r->like), alpha_of(r->a));
     if (n == 2) {
         r->whole = true;
         return r->a->dy[0];
     }
-    return *name == 'y' ? of->out : of->in[*name == 'x' ? 0 : *name - 'a'];
+    return *name == 'y' ? node->out : node->in[*name == 'x' ? 0 : *name - 'a'];
 }
 
 static nnc_ref call(reader *r, const char *name, size_t n)

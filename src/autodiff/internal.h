@@ -42,7 +42,7 @@ void give(visit *a, int k, nnc_ref grad);
 nnc_ref result_grad(visit *a, int i);
 
 static inline const nnc_type *in_type(const visit *a, int k) { return nnc_typeof(a->g, a->n.in[k]); }
-static inline nnc_dtype dtype_of(const visit *a, nnc_ref r) { return (nnc_dtype)nnc_typeof(a->g, r)->dtype; }
+static inline nnc_dtype dtype_of(const visit *a, nnc_ref r) { return nnc_typeof(a->g, r)->dtype; }
 /* Adds op(r, v), where the constant v has r's dtype. */
 nnc_ref with_number(visit *a, nnc_op op, nnc_ref r, double v);
 nnc_ref full_like(visit *a, const nnc_type *t, double v);

@@ -93,7 +93,7 @@ static nnc_ref with_places(visit *a, nnc_ref index, int batch)
     const int last = t.rank - 1;
     v[batch] = index;
     t.dim[last] = 1;
-    t = nnc_type_make((nnc_dtype)t.dtype, t.rank, t.dim);
+    t = nnc_type_make(t.dtype, t.rank, t.dim);
     for (int d = 0; d < batch; d++) {
         const nnc_attr dim = nnc_ai(AT_dim, d);
         v[d] = nnc_build_typed(a->g, OP_iota, 0, NULL, 1, &dim, &t);
@@ -132,7 +132,7 @@ void scatter_rule(visit *a)
     if (replaces) {
         const nnc_type u = *in_type(a, 2);
         const nnc_ref in[] = {dy, a->n.in[1], full_like(a, &u, 0)};
-        dy = nnc_build(a->g, (nnc_op)a->n.op, 3, in, !nd, &axis);
+        dy = nnc_build(a->g, a->n.op, 3, in, !nd, &axis);
     }
     give(a, 0, dy);
 }

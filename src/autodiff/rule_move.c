@@ -96,12 +96,11 @@ void flip_rule(visit *a)
 static nnc_ref spread(visit *a, nnc_ref dy, int axis, int64_t step)
 {
     nnc_type t = *nnc_typeof(a->g, dy);
-    int64_t lo[NNC_MAX_RANK + 1] = {0}, hi[NNC_MAX_RANK + 1] = {0}, dim[3] = {1, 1, 1};
+    int64_t lo[NNC_MAX_RANK + 1] = {0}, hi[NNC_MAX_RANK + 1] = {0};
     if (step == 1 || t.dim[axis] == 1)
         return dy;
-    for (int d = 0; d < t.rank; d++)
-        dim[d < axis ? 0 : d == axis ? 1 : 2] *= t.dim[d];
-    const int64_t rows[] = {dim[0] * dim[1], 1, dim[2]};
+    const int64_t rows[] = {
+        nnc_type_extents(&t, 0, axis + 1), 1, nnc_type_extents(&t, axis + 1, t.rank)};
     hi[1] = step - 1;
     nnc_ref r = zero_padded(a, nnc_reshape(a->g, dy, 3, rows), lo, hi);
     t.dim[axis] *= step;
@@ -232,7 +231,7 @@ void gather_rule(visit *a)
         if (d != axis)
             t.dim[k++] = x.dim[d];
     }
-    t = nnc_type_make((nnc_dtype)x.dtype, x.rank, t.dim);
+    t = nnc_type_make(x.dtype, x.rank, t.dim);
     nnc_ref rows = axis && y.rank ? nnc_transpose(a->g, a->dy[0], perm) : a->dy[0];
     nnc_ref sum = add_rows(a, &t, a->n.in[1], rows);
     give(a, 0, axis ? nnc_transpose(a->g, sum, back) : sum);

@@ -9,7 +9,7 @@ static nnc_ref product(visit *a, nnc_ref x, nnc_ref y, bool tx, bool ty)
 {
     const nnc_ref in[] = {x, y};
     const nnc_attr at[] = {nnc_ai(AT_transpose_a, tx), nnc_ai(AT_transpose_b, ty)};
-    return x == NNC_NONE || y == NNC_NONE ? NNC_NONE : nnc_build(a->g, OP_matmul, 2, in, 2, at);
+    return nnc_build(a->g, OP_matmul, 2, in, 2, at);
 }
 
 /* y = A B, where A is a or its transpose: dA = dy B^T, dB = A^T dy. */
@@ -90,9 +90,7 @@ static nnc_ref convolution(visit *a, nnc_op op, const window *w, nnc_ref x, nnc_
     const nnc_attr at[] = {nnc_av(AT_strides, w->s, w->stride), nnc_av(AT_pads, 2 * w->s, pads),
         nnc_av(AT_dilations, w->s, w->dilation), nnc_ai(AT_groups, w->groups),
         nnc_av(AT_output_padding, w->s, extra)};
-    return x == NNC_NONE || k == NNC_NONE
-               ? NNC_NONE
-               : nnc_build(a->g, op, 2, in, op == OP_conv_transpose ? 5 : 4, at);
+    return nnc_build(a->g, op, 2, in, op == OP_conv_transpose ? 5 : 4, at);
 }
 
 /* The transposed convolution of dy whose result has the spatial extents of x. */
@@ -135,8 +133,7 @@ static nnc_ref weight_grad(visit *a, const window *w, nnc_ref x, nnc_ref dy)
     const nnc_attr at[] = {nnc_av(AT_kernel, w->s, w->kernel), nnc_av(AT_strides, w->s, w->stride),
         nnc_av(AT_pads, 2 * w->s, pads), nnc_av(AT_dilations, w->s, w->dilation),
         nnc_ai(AT_groups, w->groups)};
-    return x == NNC_NONE || dy == NNC_NONE ? NNC_NONE
-                                           : nnc_build(a->g, OP_conv_wgrad, 2, in, 5, at);
+    return nnc_build(a->g, OP_conv_wgrad, 2, in, 5, at);
 }
 
 static nnc_ref bias_grad(visit *a)
@@ -203,7 +200,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
     for (int i = 0; i < w->s && dy != NNC_NONE; i++) {
         const nnc_type t = *nnc_typeof(a->g, dy);
         int64_t out = t.dim[2 + i], dim[NNC_MAX_RANK];
-        nnc_type line = nnc_type_make((nnc_dtype)t.dtype, 1, &out);
+        nnc_type line = nnc_type_make(t.dtype, 1, &out);
         NNC_FREED double *count = nnc_malloc((size_t)out * sizeof *count);
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&line));
         if (!count || !data) {
@@ -213,7 +210,7 @@ static nnc_ref divided(visit *a, const window *w, nnc_ref dy)
         counts_along(w, i, in_type(a, 0)->dim[2 + i], out, pads, count);
         bool equal = true;
         for (int64_t o = 0; o < out; o++) {
-            nnc_set_f64((nnc_dtype)t.dtype, data, o, 1 / count[o]);
+            nnc_set_f64(t.dtype, data, o, 1 / count[o]);
             equal = equal && count[o] == count[0];
         }
         if (equal) {
@@ -233,11 +230,11 @@ void avgpool_rule(visit *a)
 {
     window w = window_of(a);
     const nnc_type x = *in_type(a, 0);
-    nnc_type ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, x.dim);
+    nnc_type ones = nnc_type_make(x.dtype, x.rank, x.dim);
     ones.dim[0] = w.groups = x.dim[1];
     ones.dim[1] = 1;
     memcpy(ones.dim + 2, w.kernel, sizeof *w.kernel * (size_t)w.s);
-    ones = nnc_type_make((nnc_dtype)x.dtype, x.rank, ones.dim);
+    ones = nnc_type_make(x.dtype, x.rank, ones.dim);
     nnc_ref dy = divided(a, &w, a->dy[0]);
     give(a, 0, transposed(a, &w, dy, full_like(a, &ones, 1), &x));
 }

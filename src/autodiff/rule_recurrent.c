@@ -109,7 +109,7 @@ static bool open_steps(steps *s, visit *a, int gates, int h0, int lengths)
         .b = y.dim[1],
         .h = y.dim[2],
         .gates = gates,
-        .d = (nnc_dtype)y.dtype,
+        .d = y.dtype,
         .length = NNC_NONE};
     if (in_type(a, 1)->rank != 2) {
         refuse(a, " with R in panels");

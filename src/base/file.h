@@ -65,6 +65,5 @@ void *nnc_plugin(const char *name, const char *symbol, const char **why);
 /* Does nnc_plugin return the symbol? What loaded before is recorded in the cache (NULL: none), and then not loaded to know. */
 bool nnc_plugin_loads(const char *name, const char *symbol, nnc_cache *cache);
 bool nnc_plugin_exists(const char *name); /* does its file? */
-bool nnc_plugin_built(const char *name);  /* with this nnc */
 
 #endif

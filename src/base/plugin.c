@@ -67,7 +67,8 @@ bool nnc_plugin_exists(const char *name)
     return find_plugin(name, path);
 }
 
-bool nnc_plugin_built(const char *name)
+/* Was the plug-in built with this nnc? */
+static bool is_built(const char *name)
 {
     const size_t n = strlen(name);
     for (const char *s = NNC_BUILT_PLUGINS; *s; s += strcspn(s, " "), s += *s == ' ')
@@ -88,7 +89,7 @@ static const char *package_of(const char *name)
 static void explain_absent(struct plugin *p)
 {
     const char *package = package_of(p->name);
-    if (nnc_plugin_built(p->name))
+    if (is_built(p->name))
         snprintf(p->why, sizeof p->why,
             "libnnc_%s.so is not in %.500s, nor where it is installed: build or install nnc again",
             p->name, *own_folder ? own_folder : "nnc's folder");

@@ -106,12 +106,17 @@ int64_t nnc_type_dim(const nnc_type *t, int i)
     return i >= 0 && i < t->rank ? t->dim[i] : 0;
 }
 
-int64_t nnc_type_numel(const nnc_type *t)
+int64_t nnc_type_extents(const nnc_type *t, int from, int to)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->rank; i++)
+    for (int i = from; i < to; i++)
         n *= t->dim[i];
     return n;
+}
+
+int64_t nnc_type_numel(const nnc_type *t)
+{
+    return nnc_type_extents(t, 0, t->rank);
 }
 
 int64_t nnc_type_bytes(const nnc_type *t)

@@ -62,6 +62,7 @@ struct nnc_type {
 };
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim); /* row-major */
+int64_t nnc_type_extents(const nnc_type *t, int from, int to); /* product of the extents of dimensions from..to-1 */
 /* nnc_type_numel and nnc_type_bytes (base/codes.h) need a type that nnc_type_check has checked for overflow. */
 /* Strides in elements by logical dimension. */
 void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);

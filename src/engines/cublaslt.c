@@ -122,7 +122,7 @@ static void walk_batches(const nnc_call *c, product *p)
 
 static bool types_ok(const nnc_call *c, product *p, const char **why)
 {
-    nnc_dtype d = (nnc_dtype)c->src.dtype;
+    nnc_dtype d = c->src.dtype;
     *why = "cuBLASLt supports f16, bf16, f32 and f64";
     if (d != DT_f32 && d != DT_f64 && d != DT_f16 && d != DT_bf16)
         return false;
@@ -421,7 +421,7 @@ static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
             sink, NNC_E_DEVICE, "engine cublaslt cannot run a call of the plan: %s", why);
     h->work_bytes = c->work_bytes;
     h->has_bias = c->has_bias;
-    h->element = nnc_dtype_size((nnc_dtype)c->src.dtype);
+    h->element = nnc_dtype_size(c->src.dtype);
     if (h->p.batch[0].count > INT32_MAX)
         return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt supports batches below 2^31");
     NNC_TRY(hold(h, sink));

@@ -9,12 +9,6 @@
 #include "target/target.h"
 #include <string.h>
 
-/* The activations beside the source: the result, or its gradient. */
-static const nnc_type *other_of(const nnc_call *c)
-{
-    return c->kind == CALL_conv_wgrad ? &c->wei : &c->dst;
-}
-
 nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, int64_t limit)
 {
     uint32_t strict = c->src.dtype == DT_f32 && !c->tf32 ? CUDNN_TENSOR_CORE : 0;
@@ -46,7 +40,8 @@ int cudnn_query(nnc_cudnn *g, nnc_cudnn_filter f)
 
 static int64_t large_work(const nnc_call *c)
 {
-    int64_t least = nnc_min64(nnc_type_bytes(&c->src), nnc_type_bytes(other_of(c)));
+    const nnc_type *other = c->kind == CALL_conv_wgrad ? &c->wei : &c->dst; /* activations */
+    const int64_t least = nnc_min64(nnc_type_bytes(&c->src), nnc_type_bytes(other));
     return nnc_max64(least / 2, SMALL_WORK);
 }
 

@@ -55,7 +55,7 @@ bool cudnn_supports(const nnc_call *c, const char **why)
     if (!windows_match(c))
         return false;
     *why = "cuDNN supports f32, f16 and bf16";
-    nnc_dtype d = (nnc_dtype)c->src.dtype;
+    nnc_dtype d = c->src.dtype;
     if (d != DT_f32 && d != DT_f16 && d != DT_bf16)
         return false;
     *why = "cuDNN needs operands and result of one type";
@@ -73,7 +73,7 @@ bool cudnn_supports(const nnc_call *c, const char **why)
 /* cuDNN's tensors have at least two spatial dimensions: a 1 is inserted before a single one. */
 static nnc_cudnn_tensor tensor_of(const nnc_type *t)
 {
-    nnc_cudnn_tensor r = {.dtype = (nnc_dtype)t->dtype, .rank = t->rank};
+    nnc_cudnn_tensor r = {.dtype = t->dtype, .rank = t->rank};
     nnc_type_strides(t, r.stride);
     memcpy(r.dim, t->dim, sizeof r.dim);
     if (t->rank != 3)

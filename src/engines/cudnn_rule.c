@@ -6,7 +6,7 @@
 
 int64_t cudnn_zero_bytes(const nnc_call *c)
 {
-    return cudnn_adds_zeros(c) ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
+    return cudnn_adds_zeros(c) ? c->dst.dim[1] * nnc_dtype_size(c->dst.dtype) : 0;
 }
 
 /* ---- workspace ---------------------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     const nnc_target *t = c->env ? c->env->target : NULL;
     if (!t || t->kind != NNC_T_cuda || !cudnn_supports(c, &out->reason))
         return NNC_OK;
-    const nnc_dtype d = (nnc_dtype)c->src.dtype;
+    const nnc_dtype d = c->src.dtype;
     const bool half = d != DT_f32, cores = half ? t->flops_f16 > 0 : c->tf32;
     out->reason = reason;
     if (!nnc_target_contracts(t, d)) {

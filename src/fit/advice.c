@@ -32,18 +32,13 @@ typedef struct need {
     bool fits;
 } need;
 
-static void judge(const advice *v, const nnc_artifact *a, need *n)
-{
-    nnc_plan_needs(v->e, a->plan, &n->bytes, &n->ns);
-    n->fits = v->budget >= 0 ? n->bytes <= v->budget : nnc_fits_devices(v->e, a);
-}
-
 /* Plans m, as usual or within a budget. */
 static nnc_status plan(const advice *v, const nnc_model *m, const nnc_compile_options *o, need *n)
 {
     NNC_OWNED(nnc_artifact) *a = NULL;
     NNC_TRY(nnc_plan_model(v->e, m, o, false, &a, v->sink));
-    judge(v, a, n);
+    nnc_plan_needs(v->e, a->plan, &n->bytes, &n->ns);
+    n->fits = v->budget >= 0 ? n->bytes <= v->budget : nnc_fits_devices(v->e, a);
     return NNC_OK;
 }
 

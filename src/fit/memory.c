@@ -16,11 +16,6 @@ typedef struct timeline {
     int n_at_peak;
 } timeline;
 
-static bool in_arena(const timeline *m, const nnc_ptensor *x)
-{
-    return x->device == m->device && x->space == SP_arena && x->alias_of < 0;
-}
-
 /* Sums up live ranges in one sweep. */
 static bool measure(timeline *m)
 {
@@ -31,7 +26,7 @@ static bool measure(timeline *m)
     for (int k = 0; k < p->n_tensor; k++) {
         const nnc_ptensor *x = &p->tensor[k];
         int first = x->first > 0 ? x->first : 0, last = x->last < p->n_cmd ? x->last : p->n_cmd - 1;
-        if (!in_arena(m, x) || first > last)
+        if (x->device != m->device || x->space != SP_arena || x->alias_of >= 0 || first > last)
             continue;
         int64_t placed = nnc_align_up(x->bytes, nnc_plan_align(&p->device[m->device]));
         m->live[first] += placed;

@@ -39,7 +39,7 @@ static nnc_ref join_heads(nnc_graph *g, nnc_ref y, int64_t heads)
 /* Scores where `keep`, -inf elsewhere. */
 static nnc_ref keep_scores(nnc_graph *g, nnc_ref keep, nnc_ref scores)
 {
-    nnc_dtype d = (nnc_dtype)nnc_typeof(g, scores)->dtype;
+    nnc_dtype d = nnc_typeof(g, scores)->dtype;
     return nnc_build3(g, OP_select, keep, scores, nnc_scalar(g, d, -INFINITY));
 }
 
@@ -62,7 +62,7 @@ static bool check_mask(fe_layer *l, nnc_ref mask, const nnc_type *scores)
     return fits || FE_FALSE(l, "in",
                        "%s: the mask is %s; expected bool (true: takes part) or %s (added), which "
                        "broadcasts to the scores %s",
-                       l->row.name, fe_type_text(l->f, m), nnc_dtype_name((nnc_dtype)scores->dtype),
+                       l->row.name, fe_type_text(l->f, m), nnc_dtype_name(scores->dtype),
                        fe_dims_text(l->f, scores->rank, scores->dim));
 }
 
@@ -92,10 +92,10 @@ static nnc_ref attend(fe_layer *l, nnc_ref q, nnc_ref k, nnc_ref v, nnc_ref mask
     const nnc_type t = *nnc_typeof(g, s);
     double width = (double)nnc_typeof(g, q)->dim[nnc_typeof(g, q)->rank - 1];
     double scale = fe_has(l, FK_scale) ? l->s.scale : 1 / sqrt(width);
-    if (!fe_fits(l, "scale", scale, (nnc_dtype)t.dtype, "the scores"))
+    if (!fe_fits(l, "scale", scale, t.dtype, "the scores"))
         return NNC_NONE;
     if (scale != 1)
-        s = nnc_build2(g, OP_mul, s, nnc_scalar(g, (nnc_dtype)t.dtype, scale));
+        s = nnc_build2(g, OP_mul, s, nnc_scalar(g, t.dtype, scale));
     if (l->s.causal)
         s = keep_scores(g, causal_mask(g, &t), s);
     if (mask != NNC_NONE)
@@ -116,7 +116,7 @@ static bool check_operands(fe_layer *l, int n)
     const nnc_type *q = nnc_typeof(l->f->g, l->in[0]);
     for (int i = 0; i < n; i++) {
         const nnc_type *x = nnc_typeof(l->f->g, l->in[i]);
-        bool fits = nnc_is_float((nnc_dtype)x->dtype) && x->rank >= 2 && x->rank == q->rank &&
+        bool fits = nnc_is_float(x->dtype) && x->rank >= 2 && x->rank == q->rank &&
                     x->rank + (l->s.heads > 1) <= NNC_MAX_RANK;
         for (int d = 0; fits && d < x->rank - 2; d++)
             fits = x->dim[d] == q->dim[d];
@@ -156,7 +156,7 @@ static nnc_ref project(fe_layer *l, nnc_ref x, nnc_ref w, nnc_ref b, int64_t fro
 static bool add_weights(
     fe_layer *l, const char *weight, const char *bias, int64_t rows, int64_t e, nnc_ref out[2])
 {
-    nnc_dtype d = (nnc_dtype)nnc_typeof(l->f->g, l->in[0])->dtype;
+    nnc_dtype d = nnc_typeof(l->f->g, l->in[0])->dtype;
     nnc_type w = nnc_type_make(d, 2, (int64_t[]){rows, e}), b = nnc_type_make(d, 1, &rows);
     out[0] = fe_weight(l, weight, &w, 1, 0);
     out[1] = l->s.bias ? fe_weight(l, bias, &b, 0.05f, 0) : NNC_NONE;

@@ -130,7 +130,7 @@ static bool divides(fe_layer *l, const char *what, int64_t channels, int64_t gro
 static nnc_ref contract(fe_layer *l, int rank, const int64_t *d, int64_t out, double fan_in,
     int n_attr, const nnc_attr *attr)
 {
-    nnc_dtype dt = (nnc_dtype)fe_in_type(l)->dtype;
+    nnc_dtype dt = fe_in_type(l)->dtype;
     nnc_type wt = nnc_type_make(dt, rank, d), bt = nnc_type_make(dt, 1, &out);
     nnc_ref v[3] = {l->in[0], fe_weight(l, "weight", &wt, 1, 0), NNC_NONE};
     if (l->s.bias)
@@ -229,12 +229,12 @@ nnc_ref fe_build_batchnorm(fe_layer *l)
     if (strcmp(l->s.bn, "auto") != 0)
         a[n++] = nnc_aw(AT_bn, l->s.bn);
     const nnc_type x = *fe_in_type(l);
-    nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &x.dim[1]);
+    nnc_type t = nnc_type_make(x.dtype, 1, &x.dim[1]);
     nnc_ref v[5] = {l->in[0], NNC_NONE, NNC_NONE};
     for (int i = 0; i < 2; i++)
-        v[1 + i] = l->s.affine ? fe_weight(l, i ? "bias" : "weight", &t, 0.1f, i ? 0 : 1)
-                               : nnc_broadcast(l->f->g,
-                                     nnc_scalar(l->f->g, (nnc_dtype)x.dtype, i ? 0 : 1), 1, t.dim);
+        v[1 + i] = l->s.affine
+                       ? fe_weight(l, i ? "bias" : "weight", &t, 0.1f, i ? 0 : 1)
+                       : nnc_broadcast(l->f->g, nnc_scalar(l->f->g, x.dtype, i ? 0 : 1), 1, t.dim);
     v[3] = fe_weight(l, "running_mean", &t, 0.1f, 0);
     v[4] = fe_weight(l, "running_var", &t, 0.2f, 1);
     return nnc_build(l->f->g, OP_batchnorm, 5, v, n, a);
@@ -247,7 +247,7 @@ nnc_ref fe_build_norm(fe_layer *l)
     nnc_attr a[2];
     int n = 0, m = 1;
     int64_t from = l->s.axis;
-    nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &x.dim[1]);
+    nnc_type t = nnc_type_make(x.dtype, 1, &x.dim[1]);
     if (l->row.op == OP_groupnorm) {
         if (!need_channels(l) || !divides(l, "input", x.dim[1], l->s.groups))
             return NNC_NONE;
@@ -259,7 +259,7 @@ nnc_ref fe_build_norm(fe_layer *l)
         if (!fe_axis(l, "axis", x.rank, &from))
             return NNC_NONE;
         a[n++] = nnc_ai(AT_axis, from);
-        t = nnc_type_make((nnc_dtype)x.dtype, x.rank - (int)from, &x.dim[from]);
+        t = nnc_type_make(x.dtype, x.rank - (int)from, &x.dim[from]);
     }
     if (!put_eps(l, a, &n))
         return NNC_NONE;
@@ -280,7 +280,7 @@ nnc_ref fe_build_prelu(fe_layer *l)
     if (n != 1 && n != x.dim[1])
         return fe_bad(l, "slopes", "slopes: expected 1 or %lld (one per channel), found %lld",
             (long long)x.dim[1], (long long)n);
-    nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &n);
+    nnc_type t = nnc_type_make(x.dtype, 1, &n);
     nnc_ref slope = fe_weight(l, "weight", &t, 0.1f, 0.25f);
     for (int i = 0; i < x.rank - 1; i++)
         d[i] = i == 0 ? n : 1;
@@ -295,13 +295,13 @@ nnc_ref fe_build_embedding(fe_layer *l)
 {
     const nnc_type x = *fe_in_type(l);
     int64_t d[2] = {l->s.rows, l->s.channels};
-    nnc_dkind k = nnc_dtype_kind((nnc_dtype)x.dtype);
+    nnc_dkind k = nnc_dtype_kind(x.dtype);
     if (k != NNC_INT && k != NNC_UINT)
         return fe_bad(l, NULL,
             "embedding expects integer indices, found %s; give the input \"dtype\": \"i64\" or "
             "\"i32\"",
             fe_type_text(l->f, &x));
-    nnc_type t = nnc_type_make(l->dtype >= 0 ? (nnc_dtype)l->dtype : DT_f32, 2, d);
+    nnc_type t = nnc_type_make(l->dtype >= 0 ? l->dtype : DT_f32, 2, d);
     nnc_ref v[2] = {fe_weight(l, "weight", &t, 1.7320508f, 0), l->in[0]};
     nnc_attr a = nnc_ai(AT_axis, 0);
     return nnc_build(l->f->g, OP_gather, 2, v, 1, &a);
@@ -318,7 +318,7 @@ static bool make_type(fe_layer *l, nnc_type *t)
     for (int i = 0; i < s->n; i++)
         if (s->v[i] < 1)
             return FE_FALSE(l, "shape", "shape: %lld: expected at least 1", (long long)s->v[i]);
-    *t = nnc_type_make(l->dtype >= 0 ? (nnc_dtype)l->dtype : DT_f32, s->n, s->v);
+    *t = nnc_type_make(l->dtype >= 0 ? l->dtype : DT_f32, s->n, s->v);
     return nnc_type_check(t, &why) || FE_FALSE(l, "shape", "shape: %s", why);
 }
 
@@ -335,9 +335,9 @@ nnc_ref fe_build_param(fe_layer *l)
 nnc_ref fe_build_constant(fe_layer *l)
 {
     nnc_type t = {0};
-    if (!make_type(l, &t) || !fe_fits(l, "value", l->s.value, (nnc_dtype)t.dtype, "the constant"))
+    if (!make_type(l, &t) || !fe_fits(l, "value", l->s.value, t.dtype, "the constant"))
         return NNC_NONE;
-    nnc_ref r = nnc_scalar(l->f->g, (nnc_dtype)t.dtype, l->s.value);
+    nnc_ref r = nnc_scalar(l->f->g, t.dtype, l->s.value);
     return t.rank ? nnc_broadcast(l->f->g, r, t.rank, t.dim) : r;
 }
 

@@ -86,7 +86,7 @@ nnc_ref fe_build_binary(fe_layer *l)
         return nnc_build2(l->f->g, l->row.op, l->in[0], l->in[1]);
     if (l->n_in != 1)
         return fe_bad(l, "value", "%s takes 2 inputs, or 1 and \"value\", not both", l->row.name);
-    nnc_dtype d = (nnc_dtype)fe_in_type(l)->dtype;
+    nnc_dtype d = fe_in_type(l)->dtype;
     if (!fe_fits(l, "value", l->s.value, d, "the input"))
         return NNC_NONE;
     return nnc_build2(l->f->g, l->row.op, l->in[0], nnc_scalar(l->f->g, d, l->s.value));
@@ -251,7 +251,7 @@ nnc_ref fe_build_pad(fe_layer *l)
     if (fe_has(l, FK_value) && strcmp(l->s.mode, "constant") != 0)
         return fe_bad(l, "value",
             "value: mode %s fills with the input's own elements; leave value out", l->s.mode);
-    if (!fe_fits(l, "value", l->s.value, (nnc_dtype)x.dtype, "the input"))
+    if (!fe_fits(l, "value", l->s.value, x.dtype, "the input"))
         return NNC_NONE;
     if (fe_has(l, FK_value))
         a[n++] = nnc_af(AT_value, l->s.value);

@@ -106,7 +106,7 @@ nnc_ref fe_build_recurrent(fe_layer *l)
     recurrent r = {.l = l,
         .g = l->f->g,
         .op = l->row.op,
-        .d = (nnc_dtype)t->dtype,
+        .d = t->dtype,
         .gates = l->row.op == OP_lstm  ? 4
                  : l->row.op == OP_gru ? 3
                                        : 1,

@@ -99,7 +99,7 @@ static nnc_ref gather_at(nnc_graph *g, nnc_ref x, const between *b, int which)
 static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
 {
     nnc_graph *g = l->f->g;
-    nnc_dtype dt = (nnc_dtype)fe_in_type(l)->dtype;
+    nnc_dtype dt = fe_in_type(l)->dtype;
     int rank = fe_in_type(l)->rank;
     int64_t d[3] = {b->n, 1, 1};
     const nnc_type t = nnc_type_make(dt, rank - b->dim, d);
@@ -145,7 +145,7 @@ nnc_ref fe_build_interpolate(fe_layer *l)
             l, NULL, "%s: expected either \"size\": 64 or \"scale_factor\": 2", l->row.name);
     if (!has_spatial(l) || (size && !spread(l, FK_size, &l->s.size, to)))
         return NNC_NONE;
-    if (!nnc_is_float((nnc_dtype)fe_in_type(l)->dtype) && !nearest)
+    if (!nnc_is_float(fe_in_type(l)->dtype) && !nearest)
         return fe_bad(l, "mode", "%s: mode %s expects floats, found %s", l->row.name, l->s.mode,
             fe_type_text(l->f, fe_in_type(l)));
     if (nearest && l->s.align_corners)

@@ -75,19 +75,19 @@ static bool cast_inputs(fe_layer *l)
         return !own || FE_FALSE(l, "dtype", "dtype: the result type of cast is its key \"to\"");
     if (l->dtype < 0 || l->n_in == 0)
         return true;
-    if (!nnc_is_float((nnc_dtype)l->dtype))
+    if (!nnc_is_float(l->dtype))
         return FE_FALSE(l, "dtype",
             "dtype: %s computes in a float type, not %s; use a cast layer to convert", l->row.name,
-            nnc_dtype_name((nnc_dtype)l->dtype));
+            nnc_dtype_name(l->dtype));
     nnc_ref *in = nnc_arena_memdup(&f->a, l->in, (size_t)l->n_in * sizeof *in);
     if (!in)
         return fe_oom(f);
     l->in = in;
     for (int i = 0; i < l->n_in; i++) {
-        nnc_dtype d = (nnc_dtype)nnc_typeof(f->g, in[i])->dtype;
+        nnc_dtype d = nnc_typeof(f->g, in[i])->dtype;
         bool convert = nnc_is_float(d) || own || wants_floats(&l->row);
         if (convert && d != (nnc_dtype)l->dtype && !is_index(&l->row, i, d))
-            in[i] = nnc_cast(f->g, in[i], (nnc_dtype)l->dtype);
+            in[i] = nnc_cast(f->g, in[i], l->dtype);
         if (in[i] == NNC_NONE)
             return false;
     }

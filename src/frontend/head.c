@@ -38,7 +38,7 @@ static nnc_node *find_head(const nnc_graph *g, nnc_node **weight, nnc_node **bia
 {
     nnc_node *n = nnc_def(g, g->output[0]);
     *bias = NULL;
-    while (passes((nnc_op)n->op)) {
+    while (passes(n->op)) {
         nnc_node *of = n->op == OP_add ? param_of(g, n, 1) : NULL;
         if (n->op == OP_add && !of)
             return NULL;
@@ -67,7 +67,7 @@ static void renew(nnc_graph *g, nnc_node *p, int dim, int64_t n, double fan_in, 
     int64_t extent[NNC_MAX_RANK];
     memcpy(extent, t->dim, sizeof extent);
     extent[dim] = n;
-    *t = nnc_type_make((nnc_dtype)t->dtype, t->rank, extent);
+    *t = nnc_type_make(t->dtype, t->rank, extent);
     *p->weight = (nnc_weight){.kind = NNC_W_gen,
         .name = p->weight->name,
         .seed = seed,
@@ -81,7 +81,7 @@ static nnc_status infer_again(nnc_graph *g, int64_t old, int64_t n, nnc_sink *si
         nnc_node *x = &g->node[i];
         nnc_type type[8];
         bool changed = false;
-        if (nnc_op_class((nnc_op)x->op) == CL_leaf || x->n_out > (int)NNC_COUNT(type))
+        if (nnc_op_class(x->op) == CL_leaf || x->n_out > (int)NNC_COUNT(type))
             continue;
         if (x->op == OP_reshape &&
             nnc_type_numel(nnc_typeof(g, x->in[0])) != nnc_type_numel(nnc_typeof(g, x->out))) {

@@ -10,7 +10,7 @@ int nnc_model_layers(const nnc_graph *g, const char **path, int32_t *layer_of)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *x = &g->node[i];
         layer_of[i] = -1;
-        if (nnc_op_class((nnc_op)x->op) == CL_leaf || !x->origin || !*x->origin)
+        if (nnc_op_class(x->op) == CL_leaf || !x->origin || !*x->origin)
             continue;
         int at = n - 1; /* nodes of a layer are near each other */
         while (at >= 0 && strcmp(path[at], x->origin) != 0)

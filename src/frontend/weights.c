@@ -74,11 +74,10 @@ static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
         return true;
     }
     f->st_used[e - nnc_tensors_at(f->st, 0)] = true; /* entries lie in one array */
-    const bool floats =
-        !e->why && nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
+    const bool floats = !e->why && nnc_is_float(e->type.dtype) && nnc_is_float(t->dtype);
     nnc_type found = e->type;
     if (!own && !e->why && is_same_matrix(&e->type, t)) /* a convolution that is a linear layer */
-        found = nnc_type_make((nnc_dtype)e->type.dtype, t->rank, t->dim);
+        found = nnc_type_make(e->type.dtype, t->rank, t->dim);
     if (e->why || !nnc_type_same_shape(&found, t) || (e->type.dtype != t->dtype && !floats)) {
         bool one = !e->why && fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
         nnc_mismatch_wrong(
@@ -124,7 +123,7 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
             name, old->line);
     if (!check_size(l, name, t))
         return NNC_NONE;
-    if (!nnc_is_float((nnc_dtype)t->dtype) && !fe_has(l, FK_scale))
+    if (!nnc_is_float(t->dtype) && !fe_has(l, FK_scale))
         scale = 4; /* integers: -3 .. 3 */
     nnc_weight w = {
         .kind = NNC_W_gen, .name = name, .seed = f->o->seed, .scale = scale, .shift = shift};
@@ -137,7 +136,7 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
     nnc_set_name(f->g, r, name);
     nnc_def(f->g, r)->frozen = l->ctx->frozen;
     if (stored.dtype != t->dtype)
-        r = nnc_cast(f->g, r, (nnc_dtype)t->dtype);
+        r = nnc_cast(f->g, r, t->dtype);
     fe_name *e =
         fe_add(f, &f->weight, &f->n_weight, &f->cap_weight, &f->wslot, &f->n_wslot, 0, name);
     nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1);
@@ -156,7 +155,7 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in)
         return false;
     const nnc_node *n = nnc_def(f->g, weight);
     if (n->op != OP_param || n->weight->kind != NNC_W_gen ||
-        !nnc_is_float((nnc_dtype)nnc_typeof(f->g, weight)->dtype))
+        !nnc_is_float(nnc_typeof(f->g, weight)->dtype))
         return true;
     if (!ARENA_ROOM(&f->a, f->scaled, f->cap_scaled, f->n_scaled + 1))
         return fe_oom(f);
@@ -182,9 +181,9 @@ static double gain(const nnc_graph *g, const uint32_t *user, nnc_ref v)
             return 6;
         if (n->op == OP_add && n->n_in == 2) {
             nnc_ref other = n->in[n->in[0] == v];
-            if (nnc_op_class((nnc_op)nnc_def(g, other)->op) != CL_leaf)
+            if (nnc_op_class(nnc_def(g, other)->op) != CL_leaf)
                 return 0.75;
-        } else if (!keeps_size((nnc_op)n->op)) {
+        } else if (!keeps_size(n->op)) {
             return 3;
         }
         v = n->out;

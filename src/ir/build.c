@@ -397,8 +397,8 @@ bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i)
     bool input = false, loss = false;
     for (uint32_t k = 0; n > m && k < g->n_node && !strcmp(name + n - m, NNC_GRADIENT); k++) {
         const nnc_node *d = &g->node[k];
-        const char *of = d->op == OP_input ? g->value[d->out].name : NULL;
-        input = input || (of && strlen(of) == n - m && !strncmp(of, name, n - m));
+        const char *own = d->op == OP_input ? g->value[d->out].name : NULL;
+        input = input || (own && strlen(own) == n - m && !strncmp(own, name, n - m));
         loss = loss || (d->origin && nnc_path_is(d->origin, strcspn(d->origin, "+"), "/loss"));
     }
     return input && loss;

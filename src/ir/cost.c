@@ -32,7 +32,7 @@ static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
         return nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
     if (n->op == OP_conv_wgrad) /* each element of dy meets the weights of its channel */
         return nnc_mul_sat(nnc_type_numel(w), results / w->dim[1]);
-    if (nnc_op_is_winograd((nnc_op)n->op)) { /* each tile meets all weights */
+    if (nnc_op_is_winograd(n->op)) { /* each tile meets all weights */
         const nnc_type *y = n->op == OP_winograd ? nnc_typeof(g, n->out) : w;
         const int64_t points = nnc_winograd_points(g, n), tile = points == 36 ? 4 : 2;
         return nnc_mul_sat(nnc_mul_sat(points * x->dim[1], y->dim[1]),
@@ -155,7 +155,7 @@ nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n)
         return (nnc_cost){0};
     return (nnc_cost){.flops = node_flops(g, n),
         .bytes = node_bytes(g, n),
-        .launches = nnc_op_class((nnc_op)n->op) == CL_collective ? n->n_in : 1};
+        .launches = nnc_op_class(n->op) == CL_collective ? n->n_in : 1};
 }
 
 nnc_cost nnc_graph_cost(const nnc_graph *g)

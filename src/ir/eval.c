@@ -111,7 +111,7 @@ static void widen(nnc_dtype d, const void *src, int64_t first, int64_t n, uint64
 static nnc_status widen_range(void *ctx, int64_t begin, int64_t end)
 {
     const leaf_job *j = ctx;
-    nnc_dtype d = (nnc_dtype)j->t->dtype;
+    nnc_dtype d = j->t->dtype;
     if (!j->w) {
         widen(d, j->data, begin, end - begin, j->y + begin);
         return NNC_OK;
@@ -130,7 +130,7 @@ static nnc_status widen_range(void *ctx, int64_t begin, int64_t end)
 static nnc_status iota_range(void *ctx, int64_t begin, int64_t end)
 {
     const leaf_job *j = ctx;
-    nnc_dtype d = (nnc_dtype)j->t->dtype;
+    nnc_dtype d = j->t->dtype;
     for (int64_t i = begin; i < end; i++) {
         int64_t v = i / j->inner % j->extent;
         if (nnc_is_float(d))
@@ -167,10 +167,8 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         memcpy(b->data, v->f ? (const void *)v->f : v->i, (size_t)elements * 8);
     } else if (n->op == OP_iota) {
         int dim = (int)nnc_attr_int(n, AT_dim, 0);
-        j.inner = 1;
         j.extent = t->rank ? t->dim[dim] : 1;
-        for (int d = dim + 1; d < t->rank; d++)
-            j.inner *= t->dim[d];
+        j.inner = nnc_type_extents(t, dim + 1, t->rank);
         s = ev_for(f->e, elements, 1, 1, iota_range, &j);
     } else {
         if (n->op == OP_input) {
@@ -244,7 +242,7 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
         [CL_comp] = ev_comp,
         [CL_loop] = ev_loop,
         [CL_collective] = ev_collective};
-    return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);
+    return by_class[nnc_op_class(n->op)](f->e, n, in, out);
 }
 
 /* Assigns buffers to results: shared, reused or new. */
@@ -253,9 +251,9 @@ static nnc_status place_results(frame *f, const nnc_node *n)
     for (int i = 0; i < n->n_out; i++) {
         const nnc_type *t = nnc_typeof(f->g, n->out + (nnc_ref)i);
         buf *b = NULL;
-        if (shares_operand((nnc_op)n->op))
+        if (shares_operand(n->op))
             b = f->val[n->in[0]];
-        else if (nnc_op_is_ewise((nnc_op)n->op))
+        else if (nnc_op_is_ewise(n->op))
             b = dying_operand(f, n, t);
         if (b)
             b->refs++;
@@ -295,7 +293,7 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
 static nnc_status run_plain(frame *f, const nnc_node *n)
 {
     NNC_TRY(place_results(f, n));
-    if (shares_operand((nnc_op)n->op))
+    if (shares_operand(n->op))
         return NNC_OK;
     NNC_FREED ev_arg *arg = nnc_malloc(sizeof *arg * ((size_t)n->n_in + n->n_out));
     NNC_NEED(arg, f->e->sink);
@@ -397,7 +395,7 @@ static nnc_status run_graph(
             drop(b);
     }
     for (uint32_t i = 0; s == NNC_OK && i < g->n_node; i++)
-        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
+        if (nnc_op_class(g->node[i].op) != CL_leaf)
             s = run_node(&f, &g->node[i]);
     if (s == NNC_OK)
         s = take_outputs(&f, results);
@@ -420,8 +418,8 @@ static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
     } else {
         b->data = NULL;
     }
-    out->type = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim);
-    if (nnc_is_float((nnc_dtype)t->dtype))
+    out->type = nnc_type_make(t->dtype, t->rank, t->dim);
+    if (nnc_is_float(t->dtype))
         out->f = data;
     else
         out->i = data;
@@ -497,14 +495,14 @@ void nnc_rval_free(nnc_rval *v)
 
 void nnc_rval_store(const nnc_rval *v, void *to)
 {
-    const nnc_dtype d = (nnc_dtype)v->type.dtype;
+    const nnc_dtype d = v->type.dtype;
     for (int64_t i = 0, n = nnc_type_numel(&v->type); i < n; i++)
         v->f ? nnc_set_f64(d, to, i, v->f[i]) : nnc_set_i64(d, to, i, v->i[i]);
 }
 
 nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v)
 {
-    const nnc_type t = nnc_type_make((nnc_dtype)v->type.dtype, v->type.rank, v->type.dim);
+    const nnc_type t = nnc_type_make(v->type.dtype, v->type.rank, v->type.dim);
     NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
     if (!data)
         return nnc_stick(g, nnc_nomem(g->sink));
@@ -536,7 +534,7 @@ static void cost_node(const nnc_graph *g, const nnc_node *n, bool *here, uint32_
         here[n->out + (nnc_ref)i] = true;
         made += 8.0 * (double)nnc_type_numel(nnc_typeof(g, n->out + (nnc_ref)i));
     }
-    bool in_place = nnc_op_is_ewise((nnc_op)n->op) || shares_operand((nnc_op)n->op);
+    bool in_place = nnc_op_is_ewise(n->op) || shares_operand(n->op);
     double during =
         *now + body_peak + (n->op == OP_fused || (in_place && dying >= made) ? 0 : made);
     *now += made - dying;
@@ -555,7 +553,7 @@ static void cost_of(const nnc_graph *g, double *ops, double *peak)
         *ops = *peak = 0x1p62; /* unknown: treated as very expensive */
     else
         for (uint32_t i = 0; i < g->n_node; i++)
-            if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
+            if (nnc_op_class(g->node[i].op) != CL_leaf)
                 cost_node(g, &g->node[i], here, left, &now, ops, peak);
 }
 

@@ -24,22 +24,13 @@ static uint64_t reduced(const nnc_node *n, nnc_sop op, const ev_arg *in, int64_t
 {
     uint64_t x = in[0].w[k];
     for (int i = 1; i < n->n_in; i++)
-        x = combine(op, (nnc_dtype)in->type->dtype, x, in[i].w[k]);
+        x = combine(op, in->type->dtype, x, in[i].w[k]);
     return x;
-}
-
-/* Elements before the axis, and of one index of all dimensions up to it. */
-static int64_t outer_of(const nnc_type *t, int64_t axis)
-{
-    int64_t outer = 1;
-    for (int d = 0; d < axis; d++)
-        outer *= t->dim[d];
-    return outer;
 }
 
 static void gather(const nnc_node *n, const ev_arg *in, uint64_t *to)
 {
-    const int64_t outer = outer_of(in->type, nnc_attr_int(n, AT_axis, 0));
+    const int64_t outer = nnc_type_extents(in->type, 0, (int)nnc_attr_int(n, AT_axis, 0));
     for (int64_t o = 0; o < outer; o++)
         for (int i = 0; i < n->n_in; i++) {
             const int64_t inner = nnc_type_numel(in[i].type) / outer;
@@ -51,8 +42,9 @@ static void gather(const nnc_node *n, const ev_arg *in, uint64_t *to)
 nnc_status ev_collective(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const int64_t all = nnc_type_numel(in->type);
-    const int64_t outer =
-        n->op == OP_reduce_scatter ? outer_of(in->type, nnc_attr_int(n, AT_axis, 0)) : 1;
+    const int64_t outer = n->op == OP_reduce_scatter
+                              ? nnc_type_extents(in->type, 0, (int)nnc_attr_int(n, AT_axis, 0))
+                              : 1;
     const int64_t row = all / outer, part = n->op == OP_reduce_scatter ? row / n->n_in : row;
     const nnc_sop op = reduction_of(n);
     (void)e;

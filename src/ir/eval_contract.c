@@ -10,7 +10,7 @@
 
 static ev_gemm product(const nnc_node *n, const ev_arg *in, const ev_arg *out)
 {
-    return (ev_gemm){.d = (nnc_dtype)out->type->dtype,
+    return (ev_gemm){.d = out->type->dtype,
         .batch = 1,
         .a.src = in[0].w,
         .b.src = in[1].w,

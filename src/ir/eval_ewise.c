@@ -190,11 +190,11 @@ static nnc_status run_range(void *ctx, int64_t begin, int64_t end)
 
 nnc_status ev_ewise(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    ewise w = {.n = n, .op = (nnc_op)n->op, .n_in = n->n_in, .out = out->w};
+    ewise w = {.n = n, .op = n->op, .n_in = n->n_in, .out = out->w};
     if (nnc_op_class(w.op) == CL_ewise && !nnc_sop_of(w.op, &w.sop))
         return nnc_fail(e->sink, NNC_E_BUG, n->loc, "no scalar op for %s", nnc_ops[w.op].name);
     w.d = (nnc_dtype)in[w.op == OP_select ? 1 : 0].type->dtype;
-    w.to = (nnc_dtype)out->type->dtype;
+    w.to = out->type->dtype;
     for (int k = 0; k < n->n_in; k++) {
         w.in[k].src = in[k].w;
         ev_walk_broadcast(&w.in[k], in[k].type, out->type, 0);

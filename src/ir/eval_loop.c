@@ -23,19 +23,17 @@ static nnc_status run_lines(
     const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out, ev_body *fn)
 {
     const nnc_type *t = in[0].type;
-    lines s = {
-        .n = n, .in = in, .out = out, .inner = 1, .noise = ev_noise_of_result(e, n, 0, out->type)};
-    int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    lines s = {.n = n, .in = in, .out = out, .noise = ev_noise_of_result(e, n, 0, out->type)};
+    const int axis = (int)nnc_attr_int(n, AT_axis, 0);
     s.extent = t->dim[axis];
-    for (int d = axis + 1; d < t->rank; d++)
-        s.inner *= t->dim[d];
+    s.inner = nnc_type_extents(t, axis + 1, t->rank);
     return ev_for(e, nnc_type_numel(t) / s.extent, 1, s.extent, fn, &s);
 }
 
 static nnc_status scan_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *s = ctx;
-    const nnc_dtype d = (nnc_dtype)s->in[0].type->dtype;
+    const nnc_dtype d = s->in[0].type->dtype;
     const bool product = s->n->op == OP_cumprod, exclusive = nnc_attr_int(s->n, AT_exclusive, 0);
     const bool reverse = nnc_attr_int(s->n, AT_reverse, 0);
     const nnc_sop op = product ? SC_mul : SC_add;
@@ -105,7 +103,7 @@ static int by_rank(const void *p, const void *q)
 static nnc_status topk_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *s = ctx;
-    const nnc_dtype d = (nnc_dtype)s->in[0].type->dtype;
+    const nnc_dtype d = s->in[0].type->dtype;
     const int64_t k = nnc_attr_int(s->n, AT_k, 1);
     const item like = {.kind = nnc_is_float(d)                ? 0
                                : nnc_dtype_kind(d) == NNC_INT ? 1
@@ -137,7 +135,7 @@ static nnc_status topk_lines(void *ctx, int64_t begin, int64_t end)
 /* An index of the operand: signed ones count from the end where they are negative; outside, the nearest. */
 static int64_t nearest(const ev_arg *index, int64_t i, int64_t extent)
 {
-    const bool wraps = nnc_dtype_kind((nnc_dtype)index->type->dtype) == NNC_INT;
+    const bool wraps = nnc_dtype_kind(index->type->dtype) == NNC_INT;
     int64_t j = index->i[i];
     if (!wraps && j < 0) /* beyond 2^63 */
         return extent - 1;
@@ -180,14 +178,9 @@ void ev_gather_computed(const nnc_node *n, const ev_arg *in, const ev_arg *out)
     const int batch = (int)nnc_attr_int(n, AT_batch_dims, 0);
     const nnc_type *x = in[0].type;
     const int k = (int)in[1].type->dim[in[1].type->rank - 1];
-    int64_t inner = 1, tuples = nnc_type_numel(in[1].type) / k, share = 1,
-            plane = nnc_type_numel(x);
-    for (int d = batch + k; d < x->rank; d++)
-        inner *= x->dim[d];
-    for (int d = 0; d < batch; d++) {
-        share *= x->dim[d];
-        plane /= x->dim[d];
-    }
+    const int64_t inner = nnc_type_extents(x, batch + k, x->rank),
+                  tuples = nnc_type_numel(in[1].type) / k, share = nnc_type_extents(x, 0, batch),
+                  plane = nnc_type_extents(x, batch, x->rank);
     for (int64_t i = 0; i < tuples; i++)
         memcpy(out->w + i * inner,
             in[0].w + i / (tuples / share) * plane + tuple_at(&in[0], &in[1], batch, i),
@@ -218,7 +211,7 @@ static void update(const nnc_node *n, nnc_dtype d, uint64_t *to, const uint64_t 
 static void scatter(const nnc_node *n, const ev_arg *in, const ev_arg *out)
 {
     const nnc_type *x = in[0].type, *at = in[1].type;
-    const nnc_dtype d = (nnc_dtype)x->dtype;
+    const nnc_dtype d = x->dtype;
     memcpy(out->w, in[0].w, (size_t)nnc_type_numel(x) * 8);
     if (n->op == OP_scatter) {
         for (int64_t i = 0; i < nnc_type_numel(at); i++)
@@ -227,9 +220,7 @@ static void scatter(const nnc_node *n, const ev_arg *in, const ev_arg *out)
         return;
     }
     const int k = (int)at->dim[at->rank - 1];
-    int64_t inner = 1;
-    for (int j = k; j < x->rank; j++)
-        inner *= x->dim[j];
+    const int64_t inner = nnc_type_extents(x, k, x->rank);
     for (int64_t i = 0; i < nnc_type_numel(at) / k; i++)
         for (int64_t j = 0; j < inner; j++)
             update(n, d, out->w + tuple_at(&in[0], &in[1], 0, i) + j, in[2].w + i * inner + j);
@@ -398,7 +389,7 @@ static nnc_status recur_back(const ev *e, const nnc_node *n, const ev_arg *in, c
 
 nnc_status ev_loop(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_scatter:
     case OP_scatter_nd: scatter(n, in, out); return NNC_OK;
     case OP_lstm:

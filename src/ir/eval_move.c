@@ -103,7 +103,7 @@ static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, cons
 {
     const nnc_type *x = in[0].type, *y = out->type;
     const nnc_attr *mode = nnc_attr_find(n, AT_mode);
-    nnc_dtype d = (nnc_dtype)y->dtype;
+    nnc_dtype d = y->dtype;
     double value = ev_attr_value(d, nnc_attr_float(n, AT_value, 0));
     const int64_t *pads = NULL;
     int64_t own[NNC_MAX_RANK] = {0}, entries = 0;
@@ -138,7 +138,7 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, c
     NNC_FREED int64_t *table = nnc_malloc((size_t)m * 8);
     NNC_NEED(table, e->sink);
     ev_strides(t, own);
-    bool wraps = nnc_dtype_kind((nnc_dtype)in[1].type->dtype) == NNC_INT, warned = false;
+    bool wraps = nnc_dtype_kind(in[1].type->dtype) == NNC_INT, warned = false;
     for (int64_t i = 0; i < m; i++) {
         int64_t j = in[1].i[i];
         if (j < 0 && wraps)
@@ -184,10 +184,10 @@ static nnc_status run_rows(const ev *e, const nnc_node *n, const ev_arg *in, con
 {
     bool joins = n->op == OP_concat;
     const ev_arg *part = joins ? in : out, *whole = joins ? out : in;
-    int64_t axis = nnc_attr_int(n, AT_axis, 0), row = 1, at = 0;
-    for (int d = (int)axis; d < whole->type->rank; d++)
-        row *= whole->type->dim[d];
-    int64_t count = nnc_type_numel(whole->type) / row;
+    const int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    const int64_t row = nnc_type_extents(whole->type, axis, whole->type->rank),
+                  count = nnc_type_extents(whole->type, 0, axis);
+    int64_t at = 0;
     for (int k = 0; k < (joins ? n->n_in : n->n_out); k++) {
         int64_t m = nnc_type_numel(part[k].type) / count;
         rows r = joins ? (rows){part[k].w, whole->w + at, m, row, m}
@@ -200,7 +200,7 @@ static nnc_status run_rows(const ev *e, const nnc_node *n, const ev_arg *in, con
 
 nnc_status ev_move(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_transpose:
     case OP_slice:
     case OP_flip: return run_map(e, n, in, out);

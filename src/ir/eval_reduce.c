@@ -122,8 +122,7 @@ static nnc_status fold_axes(
     const ev *e, const ev_arg *x, unsigned mask, fold_kind kind, bool mean, uint64_t *y)
 {
     const nnc_type *t = x->type;
-    reduction r = {
-        .kind = kind, .mean = mean, .d = (nnc_dtype)t->dtype, .y = y, .kept = 1, .count = 1};
+    reduction r = {.kind = kind, .mean = mean, .d = t->dtype, .y = y, .kept = 1, .count = 1};
     int64_t stride[NNC_MAX_RANK];
     ev_strides(t, stride);
     for (int d = 0; d < t->rank; d++) {
@@ -175,7 +174,7 @@ nnc_status ev_pool(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     pool p = {.whole = nnc_attr_int(n, AT_count_include_pad, 0) != 0, .y = out->f};
     nnc_attr_ints(n, AT_kernel, &kernel);
     NNC_TRY(ev_window_of(e, &p.s, n, x, out->type, kernel));
-    reduction r = {.kind = kind, .d = (nnc_dtype)x->dtype, .y = out->w, .count = p.s.elements};
+    reduction r = {.kind = kind, .d = x->dtype, .y = out->w, .count = p.s.elements};
     r.kept = nnc_type_numel(out->type);
     r.x.fill = neutral(kind, r.d);
     ev_walk_add(&r.x, x->dim[0] * x->dim[1], p.s.plane);
@@ -227,11 +226,9 @@ static nnc_status arg_range(void *ctx, int64_t begin, int64_t end)
 static nnc_status run_arg(const ev *e, const nnc_node *n, const ev_arg *x, ev_arg *out)
 {
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
-    arg_search s = {.want_max = n->op == OP_argmax, .d = (nnc_dtype)x->type->dtype};
+    arg_search s = {.want_max = n->op == OP_argmax, .d = x->type->dtype};
     s.n = x->type->dim[axis];
-    s.inner = 1;
-    for (int d = axis + 1; d < x->type->rank; d++)
-        s.inner *= x->type->dim[d];
+    s.inner = nnc_type_extents(x->type, axis + 1, x->type->rank);
     s.x = x->w;
     s.y = out->i;
     return ev_for(e, nnc_type_numel(out->type), 1, s.n, arg_range, &s);
@@ -258,7 +255,7 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
     for (int k = 0; k < na; k++)
         mask |= 1u << axes[k];
     for (size_t k = 0; k < NNC_COUNT(row); k++)
-        if (row[k].op == (nnc_op)n->op)
+        if (row[k].op == n->op)
             return fold_axes(e, &in[0], mask, row[k].kind, row[k].mean, out->w);
     return nnc_fail(e->sink, NNC_E_BUG, n->loc, "no reference for %s", nnc_ops[n->op].name);
 }
@@ -336,34 +333,25 @@ static nnc_status norm_lines(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
-/* Number of elements in dimensions first.. of t. */
-static int64_t tail(const nnc_type *t, int first)
-{
-    int64_t n = 1;
-    for (int d = first; d < t->rank; d++)
-        n *= t->dim[d];
-    return n;
-}
-
 static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *t = in[0].type;
-    lines l = {.op = (nnc_op)n->op, .inner = 1, .x = in[0].f, .y = out->f, .g_div = 1};
+    lines l = {.op = n->op, .inner = 1, .x = in[0].f, .y = out->f, .g_div = 1};
     l.eps = nnc_attr_float(n, AT_eps, 1e-5);
     l.gamma = n->n_in > 1 ? in[1].f : NULL;
     l.beta = n->n_in > 2 ? in[2].f : NULL;
     if (l.op == OP_groupnorm) {
-        l.n = tail(t, 1) / nnc_attr_int(n, AT_num_groups, 1);
-        l.g_div = tail(t, 2);
+        l.n = nnc_type_extents(t, 1, t->rank) / nnc_attr_int(n, AT_num_groups, 1);
+        l.g_div = nnc_type_extents(t, 2, t->rank);
         l.g_mod = t->dim[1];
     } else if (l.op == OP_batchnorm) {
-        l.n = tail(t, 2);
+        l.n = nnc_type_extents(t, 2, t->rank);
         l.g_mod = t->dim[1];
         l.mean = in[3].f;
         l.var = in[4].f;
         return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, batchnorm_lines, &l);
     } else {
-        l.n = tail(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1));
+        l.n = nnc_type_extents(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1), t->rank);
         l.g_mod = n->n_in > 1 ? nnc_type_numel(in[1].type) : 1;
     }
     return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, norm_lines, &l);
@@ -373,14 +361,14 @@ nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
 {
     const nnc_type *t = in[0].type;
     unsigned spatial = ((1u << t->rank) - 1) & ~3u;
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_global_avgpool: return fold_axes(e, &in[0], spatial, FOLD_sum, true, out->w);
     case OP_global_maxpool: return fold_axes(e, &in[0], spatial, FOLD_max, false, out->w);
     case OP_softmax:
     case OP_log_softmax: {
         int axis = (int)nnc_attr_int(n, AT_axis, t->rank - 1);
-        lines l = {.op = (nnc_op)n->op, .n = t->dim[axis], .x = in[0].f, .y = out->f};
-        l.inner = tail(t, axis + 1);
+        lines l = {.op = n->op, .n = t->dim[axis], .x = in[0].f, .y = out->f};
+        l.inner = nnc_type_extents(t, axis + 1, t->rank);
         return ev_for(e, nnc_type_numel(t) / l.n, 1, 8 * l.n, softmax_lines, &l);
     }
     default: return run_norm(e, n, in, out);

@@ -18,7 +18,7 @@ static double unit_roundoff(nnc_dtype d)
 
 bool ev_is_recurrent(const nnc_node *n)
 {
-    return nnc_op_class((nnc_op)n->op) == CL_loop && nnc_ops[n->op].flags & OF_float;
+    return nnc_op_class(n->op) == CL_loop && nnc_ops[n->op].flags & OF_float;
 }
 
 /* Number of terms per element of n's result; 0: n computes no sum. */
@@ -26,7 +26,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(g, n->in[0]), *y = nnc_typeof(g, n->out);
     double results = fmax((double)nnc_type_numel(y), 1);
-    switch (nnc_op_class((nnc_op)n->op)) {
+    switch (nnc_op_class(n->op)) {
     case CL_contract:
     case CL_window: return fmax(ev_node_ops(g, n) / results, 1);
     case CL_loop: /* steps; a recurrence sums over the state at each */
@@ -42,7 +42,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
  * chain as one polynomial, whose error is relative to the chain's value (docs/math.md): for erf(x) + 2 it is relative to the sum. */
 static bool ends_function_chain(const nnc_graph *g, const nnc_node *n, int depth)
 {
-    if (nnc_op_class((nnc_op)n->op) != CL_ewise || n->op == OP_cast)
+    if (nnc_op_class(n->op) != CL_ewise || n->op == OP_cast)
         return false;
     bool found = nnc_ops[n->op].flags & OF_float;
     for (int i = 0; !found && depth > 1 && i < n->n_in; i++)
@@ -53,15 +53,15 @@ static bool ends_function_chain(const nnc_graph *g, const nnc_node *n, int depth
 ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
 {
     const nnc_rounding *r = e->rounding;
-    nnc_dtype d = (nnc_dtype)nnc_typeof(g, n->out)->dtype;
+    nnc_dtype d = nnc_typeof(g, n->out)->dtype;
     bool exact = nnc_ops[n->op].flags & OF_exact || n->op == OP_cast;
     ev_errors a = {0, 0};
-    if (exact || !n->n_in || !nnc_is_float((nnc_dtype)nnc_typeof(g, n->in[0])->dtype))
+    if (exact || !n->n_in || !nnc_is_float(nnc_typeof(g, n->in[0])->dtype))
         return a;
     double sum = terms(g, n), unit = unit_roundoff(d);
     const double wide = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32); /* of accumulators */
     const double growth = wide * sqrt(sum); /* of partial sums */
-    nnc_class class = nnc_op_class((nnc_op)n->op);
+    nnc_class class = nnc_op_class(n->op);
     const bool recurrent = ev_is_recurrent(n); /* each step rounds the states that it stores */
     const bool function = recurrent || ends_function_chain(g, n, LONGEST_CHAIN);
     const double ulps = 5 * (recurrent ? wide : unit); /* 2.5 ulp */
@@ -80,7 +80,7 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink)
     nnc_graph *h = nnc_graph_clone(g, sink);
     for (uint32_t i = 0, n_node = g->n_node; h && i < n_node; i++) {
         nnc_node n = h->node[i];
-        nnc_class class = nnc_op_class((nnc_op)n.op);
+        nnc_class class = nnc_op_class(n.op);
         if (class != CL_ecomp && class != CL_comp)
             continue;
         nnc_replace_uses(h, n.out, nnc_expand(h, &n, n.in));
@@ -97,7 +97,7 @@ static ev_noise noise_of(const ev *e, const nnc_node *n, int operand, const nnc_
     const uint64_t key = nnc_hash64(&n->out, sizeof n->out, e->rounding->seed + (uint64_t)operand);
     const bool half =
         e->rounding->result_unit == 0x1p-11; /* f16, whose subnormals are 2^-24 apart */
-    return (ev_noise){.d = (nnc_dtype)t->dtype,
+    return (ev_noise){.d = t->dtype,
         .round = operand < 0,
         .a = a,
         .bias = key & 1 ? 1 : -1,

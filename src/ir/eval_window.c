@@ -47,7 +47,7 @@ int64_t nnc_window_elements(
 /* Is element b of operand 0 larger than a, the first NaN being largest? */
 static bool larger(const pooling *p, int64_t a, int64_t b)
 {
-    nnc_dtype d = (nnc_dtype)p->in[0].type->dtype;
+    nnc_dtype d = p->in[0].type->dtype;
     if (!nnc_is_float(d))
         return d == DT_u64 ? p->in[0].w[b] > p->in[0].w[a] : p->in[0].i[b] > p->in[0].i[a];
     double x = p->in[0].f[a], y = p->in[0].f[b];
@@ -77,7 +77,7 @@ static nnc_status add_back(void *ctx, int64_t begin, int64_t end)
 {
     const pooling *p = ctx;
     const ev_window *s = &p->s;
-    bool is_float = nnc_is_float((nnc_dtype)p->in[0].type->dtype);
+    bool is_float = nnc_is_float(p->in[0].type->dtype);
     memset(p->out->w + begin * s->plane, 0, (size_t)((end - begin) * s->plane) * sizeof *p->out->w);
     for (int64_t i = begin * s->results; i < end * s->results; i++) {
         int64_t tap = p->in[1].i[i];
@@ -86,8 +86,8 @@ static nnc_status add_back(void *ctx, int64_t begin, int64_t end)
         if (e >= 0 && is_float)
             p->out->f[to] += p->in[0].f[i];
         else if (e >= 0)
-            p->out->i[to] = nnc_sop_eval_i64(
-                SC_add, (nnc_dtype)p->in[0].type->dtype, p->out->i[to], p->in[0].i[i], 0);
+            p->out->i[to] =
+                nnc_sop_eval_i64(SC_add, p->in[0].type->dtype, p->out->i[to], p->in[0].i[i], 0);
     }
     return NNC_OK;
 }

@@ -107,7 +107,7 @@ static nnc_ref hard_gate(ex *e, double alpha, double beta)
 static nnc_ref expand_ewise(ex *e)
 {
     const nnc_node *n = e->n;
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_relu: return binc(e, OP_max, e->x, 0);
     case OP_leaky_relu: {
         double alpha = ev_attr_value(e->d, nnc_attr_float(n, AT_alpha, 0.01));
@@ -217,7 +217,7 @@ static nnc_ref expand_nest(ex *e)
     int rank = nnc_typeof(e->g, e->x)->rank;
     nnc_ref gamma = n->n_in > 1 ? e->in[1] : NNC_NONE, beta = n->n_in > 2 ? e->in[2] : NNC_NONE;
     int axis = (int)nnc_attr_int(n, AT_axis, rank - 1);
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_global_avgpool: return over(e, OP_reduce_mean, e->x, 2, rank - 1);
     case OP_global_maxpool: return over(e, OP_reduce_max, e->x, 2, rank - 1);
     case OP_softmax: return expand_softmax(e, false);
@@ -244,12 +244,12 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in)
     for (int i = 0; i < n->n_in; i++)
         if (in[i] == NNC_NONE)
             return NNC_NONE;
-    nnc_class cls = nnc_op_class((nnc_op)n->op);
+    nnc_class cls = nnc_op_class(n->op);
     if ((cls != CL_ecomp && cls != CL_comp) || g->status != NNC_OK)
         return NNC_NONE;
 
     const nnc_node before = nnc_take_place(g, n);
-    ex e = {g, n, in, in[0], (nnc_dtype)nnc_typeof(g, in[0])->dtype, NULL};
+    ex e = {g, n, in, in[0], nnc_typeof(g, in[0])->dtype, NULL};
     nnc_ref r = cls == CL_ecomp ? expand_ewise(&e) : expand_nest(&e);
     nnc_take_place(g, &before);
     return r;

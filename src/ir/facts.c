@@ -57,18 +57,20 @@ bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 
-bool nnc_is_copy_to_place(const nnc_node *n)
+/* Whether n is a concat of one operand, or a fused node with one. Such a concat copies its operand to its place in another concat's
+ * result, in each run, even if the operand is static. */
+static bool is_copy_to_place(const nnc_node *n)
 {
     bool copies = n->op == OP_concat && n->n_in == 1;
     for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node && !copies; i++)
-        copies = nnc_is_copy_to_place(&n->body->node[i]);
+        copies = is_copy_to_place(&n->body->node[i]);
     return copies;
 }
 
 bool nnc_may_be_static(const nnc_node *n)
 {
-    return n->op != OP_input && !n->state && !nnc_is_copy_to_place(n) &&
-           nnc_op_class((nnc_op)n->op) != CL_collective;
+    return n->op != OP_input && !n->state && !is_copy_to_place(n) &&
+           nnc_op_class(n->op) != CL_collective;
 }
 
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
@@ -194,9 +196,9 @@ enum { REACH_none, REACH_some, REACH_all };
 static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
 {
     int from = n->n_in ? reach[n->in[0]] : REACH_none;
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_cast: /* a narrower integer type can hold every index of an existing table */
-        return nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
+        return nnc_is_float(nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
     case OP_reshape:
     case OP_transpose:
     case OP_broadcast:

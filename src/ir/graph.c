@@ -297,12 +297,12 @@ static void inline_graph(
         if (n->body)
             inline_graph(f, n->body, in, inner, expand, tmp);
         else
-            r = expand && nnc_op_class((nnc_op)n->op) == CL_comp ? nnc_expand(f, n, in)
-                                                                 : nnc_copy_node(f, g, n, in);
+            r = expand && nnc_op_class(n->op) == CL_comp ? nnc_expand(f, n, in)
+                                                         : nnc_copy_node(f, g, n, in);
         for (int k = 0; k < n->n_out && f->status == NNC_OK; k++) {
             nnc_ref *to = &map[n->out + (nnc_ref)k];
             *to = n->body ? inner[n->body->output[k]] : r + (nnc_ref)k;
-            nnc_dtype d = (nnc_dtype)nnc_typeof(f, *to)->dtype;
+            nnc_dtype d = nnc_typeof(f, *to)->dtype;
             if (expand && (d == DT_f16 || d == DT_bf16))
                 *to = nnc_cast(f, *to, DT_f32);
         }

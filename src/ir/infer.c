@@ -18,11 +18,6 @@ nnc_status nnc_infer_fail(infer *c, const char *fmt, ...)
     return NNC_E_MODEL;
 }
 
-static char *ring(infer *c)
-{
-    return c->text[c->next++ & 3];
-}
-
 /* "1,2,3" into s[0..cap). */
 static void list_into(char *s, size_t cap, const int64_t *v, int n, char by)
 {
@@ -40,14 +35,14 @@ static void list_into(char *s, size_t cap, const int64_t *v, int n, char by)
 
 const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by)
 {
-    char *s = ring(c);
+    char *s = c->text[c->next++ & 3];
     list_into(s, sizeof c->text[0], v, n, by);
     return s;
 }
 
 static const char *shown(infer *c, const char *dtype, const nnc_type *t)
 {
-    char list[200], *s = ring(c);
+    char list[200], *s = c->text[c->next++ & 3];
     list_into(list, sizeof list, t->dim, t->rank, ',');
     snprintf(s, sizeof c->text[0], "%s[%s]", dtype, list);
     return s;

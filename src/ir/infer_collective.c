@@ -56,7 +56,7 @@ nnc_status nnc_infer_allreduce(infer *c)
     NNC_TRY(check_members(c, -1));
     NNC_TRY(check_reduction(c));
     for (int i = 0; i < c->n->n_in; i++) {
-        c->out[i] = nnc_type_make((nnc_dtype)arg(c, i)->dtype, arg(c, i)->rank, arg(c, i)->dim);
+        c->out[i] = nnc_type_make(arg(c, i)->dtype, arg(c, i)->rank, arg(c, i)->dim);
         nnc_infer_follow(c, i, arg(c, i));
     }
     return NNC_OK;
@@ -66,7 +66,7 @@ nnc_status nnc_infer_allgather(infer *c)
 {
     const nnc_type *a = arg(c, 0);
     const int64_t axis = nnc_attr_int(c->n, AT_axis, 0);
-    nnc_type y = nnc_type_make((nnc_dtype)a->dtype, a->rank, a->dim);
+    nnc_type y = nnc_type_make(a->dtype, a->rank, a->dim);
     NNC_TRY(nnc_infer_axis(c, axis, a->rank, "axis"));
     NNC_TRY(check_members(c, (int)axis));
     y.dim[axis] = 0;
@@ -81,7 +81,7 @@ nnc_status nnc_infer_reduce_scatter(infer *c)
 {
     const nnc_type *a = arg(c, 0);
     const int64_t axis = nnc_attr_int(c->n, AT_axis, 0);
-    nnc_type y = nnc_type_make((nnc_dtype)a->dtype, a->rank, a->dim);
+    nnc_type y = nnc_type_make(a->dtype, a->rank, a->dim);
     NNC_TRY(nnc_infer_axis(c, axis, a->rank, "axis"));
     NNC_TRY(check_members(c, -1));
     NNC_TRY(check_reduction(c));

@@ -9,7 +9,7 @@ nnc_status nnc_infer_scan(infer *c)
     const nnc_type *x = arg(c, 0);
     NNC_TRY(nnc_infer_number(c, 0));
     NNC_TRY(nnc_infer_axis(c, nnc_attr_int(c->n, AT_axis, 0), x->rank, "axis"));
-    return nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
+    return nnc_infer_set(c, x->dtype, x->rank, x->dim);
 }
 
 nnc_status nnc_infer_linear_scan(infer *c)
@@ -17,7 +17,7 @@ nnc_status nnc_infer_linear_scan(infer *c)
     const nnc_type *a = arg(c, 0), *b = arg(c, 1);
     NNC_TRY(nnc_infer_scan(c));
     NNC_TRY(nnc_infer_float(c, 0));
-    nnc_type first = nnc_type_make((nnc_dtype)a->dtype, a->rank, a->dim);
+    nnc_type first = nnc_type_make(a->dtype, a->rank, a->dim);
     if (b->dtype != a->dtype || !nnc_type_same_shape(a, b))
         return fail(c, "b is %s; it must be as a, %s", nnc_infer_show(c, b), nnc_infer_show(c, a));
     first.dim[nnc_attr_int(c->n, AT_axis, 0)] = 1;
@@ -37,7 +37,7 @@ nnc_status nnc_infer_topk(infer *c)
         return fail(c,
             "k is %" PRId64 "; dimension %" PRId64 " of %s has 1 to %" PRId64 " elements", k, axis,
             nnc_infer_dims(c, x), x->dim[axis]);
-    c->out[0] = nnc_type_make((nnc_dtype)x->dtype, x->rank, x->dim);
+    c->out[0] = nnc_type_make(x->dtype, x->rank, x->dim);
     c->out[0].dim[axis] = k;
     c->out[1] = nnc_type_make(DT_i64, x->rank, c->out[0].dim);
     return NNC_OK;
@@ -63,7 +63,7 @@ static nnc_status elements(infer *c)
 nnc_status nnc_infer_gather_elements(infer *c)
 {
     NNC_TRY(elements(c));
-    return nnc_infer_set(c, (nnc_dtype)arg(c, 0)->dtype, arg(c, 1)->rank, arg(c, 1)->dim);
+    return nnc_infer_set(c, arg(c, 0)->dtype, arg(c, 1)->rank, arg(c, 1)->dim);
 }
 
 /* x, of whose dtype the updates are, and whether it has the arithmetic that the reduction needs. */
@@ -72,11 +72,11 @@ static nnc_status updated(infer *c)
     const nnc_type *x = arg(c, 0), *u = arg(c, 2);
     const nnc_attr *how = nnc_attr_find(c->n, AT_reduction);
     if (x->dtype != u->dtype)
-        return fail(c, "the updates are %s but x is %s; cast them",
-            nnc_dtype_name((nnc_dtype)u->dtype), nnc_dtype_name((nnc_dtype)x->dtype));
+        return fail(c, "the updates are %s but x is %s; cast them", nnc_dtype_name(u->dtype),
+            nnc_dtype_name(x->dtype));
     if (how && strcmp(how->word, "none"))
         NNC_TRY(nnc_infer_number(c, 0));
-    return nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, x->dim);
+    return nnc_infer_set(c, x->dtype, x->rank, x->dim);
 }
 
 nnc_status nnc_infer_scatter(infer *c)
@@ -122,7 +122,7 @@ nnc_status nnc_infer_gather_nd(infer *c)
         dim[n++] = x->dim[d];
     if (n > NNC_MAX_RANK)
         return fail(c, "the result has %d dimensions; at most %d are possible", n, NNC_MAX_RANK);
-    return nnc_infer_set(c, (nnc_dtype)x->dtype, n, dim);
+    return nnc_infer_set(c, x->dtype, n, dim);
 }
 
 nnc_status nnc_infer_scatter_nd(infer *c)
@@ -147,8 +147,7 @@ nnc_status nnc_infer_scatter_nd(infer *c)
 static nnc_status state(infer *c, int i, const char *name, int64_t rows, int64_t h)
 {
     const nnc_type *t = arg(c, i);
-    nnc_type want =
-        nnc_type_make((nnc_dtype)arg(c, 0)->dtype, rows ? 2 : 1, (int64_t[]){rows ? rows : h, h});
+    nnc_type want = nnc_type_make(arg(c, 0)->dtype, rows ? 2 : 1, (int64_t[]){rows ? rows : h, h});
     if (t->dtype == want.dtype && nnc_type_same_shape(t, &want))
         return NNC_OK;
     return fail(c, "%s is %s; it must be %s", name, nnc_infer_show(c, t), nnc_infer_show(c, &want));
@@ -168,12 +167,12 @@ static nnc_status recurrent(infer *c, int gates, int lengths, int64_t *b, int64_
                           : r->rank == 2 && r->dim[0] == *h && r->dim[1] == x->dim[2];
     if (!fits || r->dtype != x->dtype)
         return fail(c, "R is %s; it must be %s[%" PRId64 ",%" PRId64 "]", nnc_infer_show(c, r),
-            nnc_dtype_name((nnc_dtype)x->dtype), *h, x->dim[2]);
+            nnc_dtype_name(x->dtype), *h, x->dim[2]);
     if (c->n->n_in > lengths) {
         NNC_TRY(nnc_infer_integer(c, lengths));
         NNC_TRY(nnc_infer_vector(c, lengths, *b, "lengths"));
     }
-    return nnc_infer_set(c, (nnc_dtype)x->dtype, 3, (int64_t[]){x->dim[0], *b, *h});
+    return nnc_infer_set(c, x->dtype, 3, (int64_t[]){x->dim[0], *b, *h});
 }
 
 nnc_status nnc_infer_lstm(infer *c)
@@ -182,7 +181,7 @@ nnc_status nnc_infer_lstm(infer *c)
     NNC_TRY(recurrent(c, 4, 4, &b, &h));
     NNC_TRY(state(c, 2, "h0", b, h));
     NNC_TRY(state(c, 3, "c0", b, h));
-    c->out[1] = nnc_type_make((nnc_dtype)arg(c, 0)->dtype, 2, (int64_t[]){b, h});
+    c->out[1] = nnc_type_make(arg(c, 0)->dtype, 2, (int64_t[]){b, h});
     return NNC_OK;
 }
 
@@ -204,7 +203,7 @@ nnc_status nnc_infer_rnn(infer *c)
 nnc_status nnc_infer_recurrent_grad(infer *c)
 {
     const nnc_type *dy = arg(c, 0), *p = arg(c, 1), *w = arg(c, 2);
-    const nnc_dtype d = (nnc_dtype)dy->dtype;
+    const nnc_dtype d = dy->dtype;
     NNC_TRY(nnc_infer_float(c, 0));
     if (dy->rank != 3 || p->rank != 3 || p->dtype != d || p->dim[0] != dy->dim[0] ||
         p->dim[1] != dy->dim[1] || p->dim[2] % dy->dim[2])

@@ -48,9 +48,7 @@ nnc_status nnc_infer_linear(infer *c)
         return fail(c, "the weight is %s; it must be [out,in]", nnc_infer_dims(c, w));
     int64_t in = x->dim[x->rank - 1];
     if (w->dim[1] != in) {
-        int64_t flat = 1;
-        for (int i = 1; i < x->rank; i++)
-            flat *= x->dim[i]; /* part of a checked type: no overflow */
+        const int64_t flat = nnc_type_extents(x, 1, x->rank); /* of a checked type: no overflow */
         return fail(c,
             "the input %s has %" PRId64 " features, but the weight %s is for %" PRId64 "%s",
             nnc_infer_dims(c, x), in, nnc_infer_dims(c, w), w->dim[1],

@@ -158,7 +158,7 @@ nnc_status nnc_infer_pool(infer *c)
         if (!extent(&w, i, x->dim[2 + i], rule, &dim[2 + i]))
             return fail(c, "no window begins inside spatial dimension %d", i);
     }
-    nnc_infer_set(c, c->n->op == OP_argmaxpool ? DT_i64 : (nnc_dtype)x->dtype, x->rank, dim);
+    nnc_infer_set(c, c->n->op == OP_argmaxpool ? DT_i64 : x->dtype, x->rank, dim);
     return nnc_infer_follow(c, 0, x);
 }
 
@@ -179,7 +179,7 @@ nnc_status nnc_infer_pool_grad(infer *c)
             "shape is [%s]; it must be [%" PRId64 ",%" PRId64
             ",spatial...] as dy's with %d spatial dimensions",
             nnc_infer_list(c, shape, n, ','), dy->dim[0], dy->dim[1], w.s);
-    nnc_type x = nnc_type_make((nnc_dtype)dy->dtype, n, shape);
+    nnc_type x = nnc_type_make(dy->dtype, n, shape);
     const char *what;
     if (!nnc_type_check(&x, &what))
         return fail(c, "shape [%s]: %s", nnc_infer_list(c, shape, n, ','), what);
@@ -197,7 +197,7 @@ nnc_status nnc_infer_pool_grad(infer *c)
                 " give %" PRId64,
                 dy->dim[2 + i], i, shape[2 + i], fits ? whole : ceiled);
     }
-    nnc_infer_set(c, (nnc_dtype)dy->dtype, n, shape);
+    nnc_infer_set(c, dy->dtype, n, shape);
     return nnc_infer_follow(c, 0, dy);
 }
 
@@ -241,7 +241,7 @@ static nnc_status convolved(infer *c, window *w, int64_t channels)
     for (int i = 0; i < w->s; i++)
         if (!extent(w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
             return fail(c, "no window fits spatial dimension %d", i);
-    nnc_infer_set(c, (nnc_dtype)x->dtype, x->rank, dim);
+    nnc_infer_set(c, x->dtype, x->rank, dim);
     return nnc_infer_follow(c, 0, x);
 }
 

@@ -75,6 +75,8 @@ extern const nnc_op_info nnc_ops[OP__COUNT];
 bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
 static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
 static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
+/* A convolution, or one of its gradients. */
+static inline bool nnc_op_is_conv(nnc_op op) { return op == OP_conv || op == OP_conv_transpose || op == OP_conv_wgrad; }
 
 /* Scalar ops, of which kernel bodies consist. Each CL_ewise op of the graph has a scalar op of the same name. */
 typedef enum nnc_sop {
@@ -211,11 +213,11 @@ nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
-static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class((nnc_op)n->op) == CL_leaf; }
+static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class(n->op) == CL_leaf; }
 /* Ops that kernels absorb and compute again; of batchnorms all but the statistics. */
 static inline bool nnc_is_elementwise(const nnc_node *n)
 {
-    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    const nnc_class class = nnc_op_class(n->op);
     return class == CL_ewise || class == CL_ecomp || n->op == OP_batchnorm;
 }
 
@@ -367,9 +369,6 @@ static inline bool nnc_op_is_expensive(nnc_op op)
 {
     return nnc_ops[op].flags & OF_slow;
 }
-/* Whether n is a concat of one operand, or a fused node with one. Such a concat copies its operand to its place in another concat's
- * result, in each run, even if the operand is static. */
-bool nnc_is_copy_to_place(const nnc_node *n);
 /* Static values depend only on constants and params without updates, and `init` computes them once. */
 bool nnc_may_be_static(const nnc_node *n); /* static if its operands are; false for inputs, states, copies to a place, collectives */
 /* By value, in `a`: whether it is static. */

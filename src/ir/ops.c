@@ -157,7 +157,7 @@ int nnc_result_count(const nnc_node *n)
     const int64_t *sizes;
     if (n->op == OP_split)
         return nnc_attr_ints(n, AT_sizes, &sizes);
-    if (nnc_op_class((nnc_op)n->op) == CL_collective)
+    if (nnc_op_class(n->op) == CL_collective)
         return n->n_in;
     if (n->op == OP_fused)
         return n->body ? (int)n->body->n_output : 0;

@@ -81,7 +81,7 @@ static int rule_move(const sampler *s, const nnc_node *n, int64_t *mult)
     const int64_t *v = NULL;
     bool ok = true;
     *mult = carried(s, n, 0);
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_reshape: /* the batch is outermost: any split at a multiple of it keeps rows */
         ok = y->rank > 0 && y->dim[0] % s->n == 0;
         *mult = ok ? y->dim[0] / s->n : 0;
@@ -139,7 +139,7 @@ static int rule(const sampler *s, const nnc_node *n, int64_t *mult)
     *mult = 0;
     if (any_carried(s, n, 0) == CLEAN)
         return CLEAN;
-    switch (nnc_op_class((nnc_op)n->op)) {
+    switch (nnc_op_class(n->op)) {
     case CL_ewise:
     case CL_ecomp: return aligned(s, n, mult);
     case CL_reduce: {
@@ -215,7 +215,7 @@ static nnc_ref first_rows(sampler *s, nnc_graph *out, const nnc_node *n, int i, 
 {
     const nnc_type *t = type_in(s, n, i), *y = nnc_typeof(s->f, n->out);
     int64_t m = s->mult[n->out];
-    nnc_op op = (nnc_op)n->op;
+    nnc_op op = n->op;
     bool meets = nnc_op_is_ewise(op) || op == OP_concat || (op == OP_matmul && y->rank > 2);
     if (!meets || !m || carried(s, n, i) || t->rank != y->rank || t->dim[0] != s->n * m)
         return v;

@@ -231,7 +231,7 @@ static void put_body(nnc_text *t, const nnc_graph *g, int depth)
     for (uint32_t i = 0; i < g->n_empty; i++) {
         nnc_printf(t, "%*sempty ", 2 * depth, "");
         nnc_put_json_string(t, g->empty[i].name);
-        nnc_printf(t, " %s", nnc_dtype_name((nnc_dtype)g->empty[i].type.dtype));
+        nnc_printf(t, " %s", nnc_dtype_name(g->empty[i].type.dtype));
         for (int k = 0; k < g->empty[i].type.rank; k++)
             nnc_printf(t, " %lld", (long long)g->empty[i].type.dim[k]);
         nnc_putc(t, '\n');

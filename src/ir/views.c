@@ -101,7 +101,7 @@ int16_t nnc_home(const nnc_graph *g, nnc_ref v)
 {
     for (;;) {
         const nnc_node *d = nnc_def(g, v);
-        const nnc_class c = nnc_op_class((nnc_op)d->op);
+        const nnc_class c = nnc_op_class(d->op);
         if (c == CL_collective && nnc_attr_find(d, AT_devices))
             return (int16_t)nnc_attr_find(d, AT_devices)->ints[v - d->out];
         if (c == CL_collective)

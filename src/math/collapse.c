@@ -40,12 +40,6 @@ static plain of_op(const nnc_kins *in)
     return (plain){o->cost, o->ulp};
 }
 
-/* Cost of a function's fast form: about half. */
-static int fast_cost(int cost)
-{
-    return cost < 12 ? cost : cost * 5 / 9;
-}
-
 static bool is_function(const nnc_kins *in)
 {
     return of_op(in).cost >= 6;
@@ -101,11 +95,6 @@ typedef struct collapser {
     bool oom;
 } collapser;
 
-static bool is_const(const collapser *c, int32_t id)
-{
-    return c->k->ins[id].op == KO_const;
-}
-
 static int32_t meet(const collapser *c, int32_t a, int32_t b)
 {
     while (a != b) {
@@ -127,7 +116,7 @@ static void dominators(collapser *c)
             if (in->arg[j] < 0)
                 continue;
             c->uses[in->arg[j]]++;
-            if (in->op == KO_sop && !is_const(c, in->arg[j]))
+            if (in->op == KO_sop && c->k->ins[in->arg[j]].op != KO_const)
                 d = d == -2 ? in->arg[j] : meet(c, d, in->arg[j]);
         }
         c->dom[i] = d == -2 ? -1 : d;
@@ -159,10 +148,9 @@ static bool make_link(collapser *c, link *l, int32_t to)
         if (p.cost == 0 || c->section[i] != c->section[to])
             return false;
         l->node[l->n_node++] = i;
-        l->cost += p.cost < 6 ? p.cost
-                   : c->wide  ? 3 * p.cost
-                   : c->fast  ? fast_cost(p.cost)
-                              : p.cost;
+        l->cost += p.cost >= 6 && c->wide    ? 3 * p.cost
+                   : p.cost >= 12 && c->fast ? p.cost * 5 / 9 /* fast forms cost about half */
+                                             : p.cost;
         l->ulp += p.ulp;
         l->function |= is_function(in);
         for (int j = 0; j < 3; j++)
@@ -515,7 +503,7 @@ static void put_ops(const collapser *c, nnc_text *t, const choice *h)
                 c->need[c->k->ins[i].arg[j]] = stamp;
     for (int32_t i = h->from + 1; i <= h->to + 1; i++) {
         bool end = i > h->to;
-        if (!end && (c->need[i] != stamp || is_const(c, i)))
+        if (!end && (c->need[i] != stamp || c->k->ins[i].op == KO_const))
             continue;
         int sop = end ? -1 : c->k->ins[i].sop;
         if (sop == last) {

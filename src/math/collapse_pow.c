@@ -77,11 +77,6 @@ static bool is_divisor(const simplifier *s, nnc_dtype d, double c)
            (s->math == MATH_fast && d == DT_f32 && fabs(c) >= 0x1p-125 && fabs(c) <= 0x1p125);
 }
 
-static bool is_integer(double e)
-{
-    return e == nearbyint(e) && fabs(e) <= MOST;
-}
-
 /* True when the power with this exponent can be rewritten. */
 static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
 {
@@ -94,7 +89,7 @@ static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
         return false;
     if (e == 1.5 || e == -0.5)
         return s->k->ins[in->arg[0]].lo >= 0;
-    return is_integer(e) && (d == DT_f32 || e == 3 || e == 4);
+    return e == nearbyint(e) && fabs(e) <= MOST && (d == DT_f32 || e == 3 || e == 4);
 }
 
 static bool goes(const simplifier *s, const nnc_kins *in)

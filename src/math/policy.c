@@ -162,19 +162,14 @@ typedef struct joiner {
     int n;
 } joiner;
 
-static bool is_one(const nnc_kins *in)
-{
-    return in->op == KO_const && in->f == 1;
-}
-
 /* The operand of 1 + erf x that is the erf; -1: not such a sum. */
 static int erf_in(const joiner *c, const nnc_kins *in)
 {
     if (in->op != KO_sop || in->sop != SC_add || in->dtype != DT_f32)
         return -1;
     for (int j = 0; j < 2; j++) {
-        const nnc_kins *f = &c->k->ins[in->arg[j]];
-        if (f->op == KO_sop && f->sop == SC_erf && is_one(&c->k->ins[in->arg[1 - j]]))
+        const nnc_kins *f = &c->k->ins[in->arg[j]], *one = &c->k->ins[in->arg[1 - j]];
+        if (f->op == KO_sop && f->sop == SC_erf && one->op == KO_const && one->f == 1)
             return j;
     }
     return -1;

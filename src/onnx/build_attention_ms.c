@@ -83,7 +83,7 @@ static bool self_attention(ox_build *b, nnc_ref x, int mask, int past, int bias)
     for (int i = 0; i < 3; i++)
         fits = fits && size[i] > 0 && size[i] <= t.dim[2];
     if (!fits || size[0] + size[1] + size[2] != t.dim[2])
-        return !b->x->status && ox_wrong(b, "its weights do not fit qkv_hidden_sizes");
+        return ox_wrong(b, "its weights do not fit qkv_hidden_sizes");
     a.q = ox_by_head(b, ox_slice(b, x, 2, 0, size[0]), heads);
     nnc_ref *to[2] = {&a.k, &a.v}, both[2];
     for (int i = 0; i < 2; i++) {
@@ -191,8 +191,7 @@ static nnc_ref cached(ox_build *b, const cache *c, int i, nnc_ref x)
     nnc_ref from = ox_select(b, ahead, kept,
         ox_2n(b, OP_add, ox_2n(b, OP_min, at, (double)(c->rows - 1)), (double)c->old));
     nnc_ref g[2] = {x, ox_broadcast(b, ox_to(b, from, DT_i64), 4, t.dim)};
-    return ox_select(
-        b, after, ox_num(b, (nnc_dtype)t.dtype, 0), ox_on_axis(b, OP_gather_elements, 2, g, 2));
+    return ox_select(b, after, ox_num(b, t.dtype, 0), ox_on_axis(b, OP_gather_elements, 2, g, 2));
 }
 
 /* x turned by rows `at`, [batch or 1, rows], of the tables i and i + 1. */

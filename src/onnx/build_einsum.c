@@ -274,7 +274,7 @@ static bool contract(einsum *e, term *x, term *y, const others *o)
 /* Nothing is summed: the result is 0, or has no elements either. */
 static bool sum_of_none(const einsum *e)
 {
-    const nnc_dtype d = (nnc_dtype)ox_shape_of(e->b, 0).dtype;
+    const nnc_dtype d = ox_shape_of(e->b, 0).dtype;
     int64_t dim[2 * NNC_MAX_RANK];
     for (int i = 0; i < e->n_out; i++)
         dim[i] = e->extent[e->out[i]];

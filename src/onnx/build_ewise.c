@@ -182,9 +182,8 @@ bool ox_dropout(ox_build *b)
         return ox_refuse(b, "training is unsupported");
     nnc_type t = *ox_type(b, x);
     if (ox_wants(b, 1))
-        ox_set(b, 1,
-            ox_broadcast(
-                b, ox_num(b, b->opset < 10 ? (nnc_dtype)t.dtype : DT_bool, 1), t.rank, t.dim));
+        ox_set(
+            b, 1, ox_broadcast(b, ox_num(b, b->opset < 10 ? t.dtype : DT_bool, 1), t.rank, t.dim));
     return ox_give(b, x);
 }
 

@@ -27,8 +27,7 @@ bool ox_topk(ox_build *b)
     if (k == 0) {
         nnc_type none = t;
         none.dim[axis] = 0;
-        return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, none.dim) &&
-               ox_none(b, 1, DT_i64, t.rank, none.dim);
+        return ox_none(b, 0, t.dtype, t.rank, none.dim) && ox_none(b, 1, DT_i64, t.rank, none.dim);
     }
     if (k < 1 || k > t.dim[axis])
         return ox_wrong(b, "%lld of %lld elements", (long long)k, (long long)t.dim[axis]);
@@ -169,7 +168,7 @@ bool ox_max_unpool(ox_build *b)
             !nnc_mul_ok(all, dim[i], &all))
             return ox_wrong(b, "its result does not fit its input in dimension %d", i);
     }
-    nnc_ref zeros = ox_broadcast(b, ox_num(b, (nnc_dtype)t.dtype, 0), 1, &all);
+    nnc_ref zeros = ox_broadcast(b, ox_num(b, t.dtype, 0), 1, &all);
     nnc_ref v[3] = {zeros, ox_reshape(b, ox_in(b, 1), 1, &count), ox_reshape(b, x, 1, &count)};
     nnc_attr pad = nnc_av(AT_pads, 2 * n, pads);
     nnc_ref r = ox_reshape(b, ox_on_axis(b, OP_scatter, 3, v, 0), n, dim);

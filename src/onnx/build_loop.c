@@ -129,7 +129,7 @@ static bool no_rows(loop *l, ox_value *in, int n_in)
         if (t.rank == NNC_MAX_RANK)
             return ox_refuse(b, "its output %d has too many dimensions", l->n_state + k);
         if (b->out[l->n_state + k].state != OX_missing)
-            ox_none(b, l->n_state + k, (nnc_dtype)t.dtype, t.rank + 1, d);
+            ox_none(b, l->n_state + k, t.dtype, t.rank + 1, d);
     }
     g->n_node = n_node;
     g->n_value = n_value;
@@ -223,7 +223,7 @@ bool ox_scan(ox_build *b)
             x = ox_reshape(b, x, t.rank - 1, d);
             if (x == NNC_NONE)
                 return false;
-            in[n_state + i] = (ox_value){.state = OX_here, .ref = x, .dtype = (nnc_dtype)t.dtype};
+            in[n_state + i] = (ox_value){.state = OX_here, .ref = x, .dtype = t.dtype};
         }
         if (!iterate(&l, in, b->n_in, 0, &none))
             return false;

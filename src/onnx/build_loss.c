@@ -26,9 +26,9 @@ static nnc_ref likelihood(ox_build *b, nnc_ref x)
     const nnc_dtype dt = ox_dt(b, x);
     const nnc_type t = *ox_type(b, at);
     if (ox_has_attr(b, "ignore_index")) {
-        nnc_ref index = ox_num(b, (nnc_dtype)t.dtype, (double)ox_int(b, "ignore_index", 0));
+        nnc_ref index = ox_num(b, t.dtype, (double)ox_int(b, "ignore_index", 0));
         valid = ox_1(b, OP_not, ox_2(b, OP_eq, at, index));
-        at = ox_select(b, valid, at, ox_num(b, (nnc_dtype)t.dtype, 0));
+        at = ox_select(b, valid, at, ox_num(b, t.dtype, 0));
         weight = ox_to(b, valid, dt);
     }
     if (ox_has(b, 2)) {

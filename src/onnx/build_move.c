@@ -25,7 +25,7 @@ bool ox_reshape_op(ox_build *b)
         d[open] = all / known;
     if (all == 0 && !ox_any_0(n, d))
         return ox_wrong(b, "the shape has elements, and its input none");
-    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, n, d);
+    return ox_give_shape(b, ox_in(b, 0), x.dtype, n, d);
 }
 
 bool ox_flatten(ox_build *b)
@@ -37,7 +37,7 @@ bool ox_flatten(ox_build *b)
         return ox_wrong(b, "axis %lld of a tensor with %d dimensions", (long long)axis, x.rank);
     for (int i = 0; i < x.rank; i++)
         d[i >= axis] *= x.dim[i];
-    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, 2, d);
+    return ox_give_shape(b, ox_in(b, 0), x.dtype, 2, d);
 }
 
 bool ox_squeeze(ox_build *b)
@@ -57,7 +57,7 @@ bool ox_squeeze(ox_build *b)
     for (int i = 0; i < x.rank; i++)
         if (given ? !drop[i] : x.dim[i] != 1)
             d[m++] = x.dim[i];
-    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, m, d);
+    return ox_give_shape(b, ox_in(b, 0), x.dtype, m, d);
 }
 
 bool ox_unsqueeze(ox_build *b)
@@ -79,7 +79,7 @@ bool ox_unsqueeze(ox_build *b)
         d[i] = added || k == x.rank ? 1 : x.dim[k++];
         a += added;
     }
-    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, rank, d);
+    return ox_give_shape(b, ox_in(b, 0), x.dtype, rank, d);
 }
 
 bool ox_transpose(ox_build *b)
@@ -91,7 +91,7 @@ bool ox_transpose(ox_build *b)
         for (n = 0; n < x.rank; n++)
             perm[n] = x.rank - 1 - n;
     if (n != x.rank)
-        return !b->x->status && ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
+        return ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
     return ox_give(b, ox_transposed(b, ox_in(b, 0), perm));
 }
 
@@ -110,7 +110,7 @@ bool ox_concat(ox_build *b)
     for (int i = 1; n == 0 && i < b->n_in; i++)
         first.dim[axis] += b->in[i].rank > axis ? b->in[i].dim[axis] : 0;
     if (n == 0)
-        return ox_none(b, 0, (nnc_dtype)first.dtype, first.rank, first.dim);
+        return ox_none(b, 0, first.dtype, first.rank, first.dim);
     return ox_give(b, ox_joined(b, n, v, axis));
 }
 
@@ -145,7 +145,7 @@ static bool split(ox_build *b, const nnc_type *x, int axis, int n, const int64_t
     memcpy(d, x->dim, sizeof d);
     for (int i = 0; i < b->n_out; i++) {
         d[axis] = size[i];
-        size[i] && !empty ? ox_set(b, i, r++) : ox_none(b, i, (nnc_dtype)x->dtype, x->rank, d);
+        size[i] && !empty ? ox_set(b, i, r++) : ox_none(b, i, x->dtype, x->rank, d);
     }
     return true;
 }
@@ -165,7 +165,7 @@ bool ox_split(ox_build *b)
     if (given && !ox_has(b, 1))
         ox_ints(b, "split", OX_MAX_OPERANDS, &n, size);
     if (b->x->status || n < 1 || n < b->n_out)
-        return !b->x->status && ox_wrong(b, "%d parts for %d outputs", n, b->n_out);
+        return ox_wrong(b, "%d parts for %d outputs", n, b->n_out);
     if (!given)
         equal_parts(x.dim[axis], n, size);
     for (int i = 0; i < n; i++)
@@ -273,7 +273,7 @@ bool ox_slice_op(ox_build *b)
         cut_one(&c, axis, x.dim[axis], starts[i], ends[i], step);
     }
     if (ox_any_0(x.rank, c.count))
-        return ox_none(b, 0, (nnc_dtype)x.dtype, x.rank, c.count);
+        return ox_none(b, 0, x.dtype, x.rank, c.count);
     return ox_give(b, apply(b, ox_in(b, 0), &c));
 }
 
@@ -316,7 +316,7 @@ static bool pad_none(
         if ((d[i] = t->dim[i] + pads[i] + pads[i + t->rank]) < 0)
             return ox_wrong(b, "more is cut off than there is");
     if (ox_any_0(t->rank, d))
-        return ox_none(b, 0, (nnc_dtype)t->dtype, t->rank, d);
+        return ox_none(b, 0, t->dtype, t->rank, d);
     if (strcmp(mode, "constant") != 0)
         return ox_wrong(b, "%s of a tensor without elements", mode);
     return ox_give(b, ox_broadcast(b, value, t->rank, d));
@@ -376,7 +376,7 @@ static bool give_padded(ox_build *b, int64_t *pads, const char *mode, double val
     const bool constant = !strcmp(mode, "constant");
     nnc_ref x = ox_in(b, 0), v = fill ? ox_reshape(b, ox_in(b, 2), 0, NULL) : NNC_NONE;
     if (pads_to_none(&t, pads))
-        return pad_none(b, &t, pads, mode, fill ? v : ox_num(b, (nnc_dtype)t.dtype, value));
+        return pad_none(b, &t, pads, mode, fill ? v : ox_num(b, t.dtype, value));
     if (!crop(b, &x, pads))
         return false;
     if (!strcmp(mode, "wrap"))
@@ -403,7 +403,7 @@ bool ox_center_crop_pad(ox_build *b)
         for (n_axes = 0; n_axes < t.rank; n_axes++)
             axes[n_axes] = n_axes;
     if (b->x->status || n != n_axes)
-        return !b->x->status && ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
+        return ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
     for (int i = 0; i < n; i++) {
         if (!ox_axis(b, axes[i], t.rank, &axis))
             return false;
@@ -435,7 +435,7 @@ bool ox_gather(ox_build *b)
     const nnc_type x = ox_shape_of(b, 0), at = ox_shape_of(b, 1);
     int axis;
     if (ox_has_empty(b) && b->row->op == OP_gather_elements) /* its result has the indices' shape */
-        return b->in[1].state == OX_empty ? ox_none(b, 0, (nnc_dtype)x.dtype, at.rank, at.dim)
+        return b->in[1].state == OX_empty ? ox_none(b, 0, x.dtype, at.rank, at.dim)
                                           : ox_wrong(b, "indices of a tensor without elements");
     if (!ox_axis(b, ox_int(b, "axis", 0), x.rank, &axis))
         return false;
@@ -458,7 +458,7 @@ bool ox_expand(ox_build *b)
             return ox_wrong(b, "it expands %lld elements to %lld", (long long)is, (long long)want);
     }
     if (ox_any_0(rank, out))
-        return ox_none(b, 0, (nnc_dtype)x.dtype, rank, out);
+        return ox_none(b, 0, x.dtype, rank, out);
     return ox_give(b, ox_broadcast(b, ox_in(b, 0), rank, out));
 }
 
@@ -476,7 +476,7 @@ bool ox_tile(ox_build *b)
         if (r[i] < 0 || !nnc_mul_ok(t.dim[i], r[i], &all[i]))
             return ox_wrong(b, r[i] < 0 ? "its repeats are negative" : "the result is too large");
     if (ox_any_0(n, all))
-        return ox_none(b, 0, (nnc_dtype)t.dtype, n, all);
+        return ox_none(b, 0, t.dtype, n, all);
     nnc_ref x = ox_in(b, 0);
     for (int i = 0; i < n; i++) {
         int64_t d[3] = {1, 1, 1};
@@ -551,7 +551,7 @@ bool ox_trilu(ox_build *b)
     k = nnc_max64(-rows, nnc_min64(k, cols));
     nnc_ref from = ox_2(b, OP_add, row, ox_num(b, DT_i64, (double)k));
     nnc_ref keep = ox_2(b, ox_int(b, "upper", 1) ? OP_ge : OP_le, col, from);
-    nnc_ref zero = ox_num(b, (nnc_dtype)t.dtype, 0);
+    nnc_ref zero = ox_num(b, t.dtype, 0);
     return ox_give(b, ox_select(b, keep, x, zero));
 }
 

@@ -118,7 +118,7 @@ static bool transposed_pads(ox_build *b, const nnc_type *x, ox_window *w)
     char pad = auto_pad(b);
     bool stated = ox_ints(b, "output_shape", 3, &n, out);
     if (b->x->status || (stated && n != w->n))
-        return !b->x->status && ox_wrong(b, "output_shape has %d numbers", n);
+        return ox_wrong(b, "output_shape has %d numbers", n);
     for (int i = 0; i < w->n && (stated || pad == 'U' || pad == 'L'); i++) {
         int64_t in = x->dim[2 + i], reach = (w->kernel[i] - 1) * w->dilations[i] + 1;
         int64_t want = stated ? out[i] : in * w->strides[i];
@@ -191,8 +191,8 @@ static bool empty_product(ox_build *b, bool ta, bool tb, nnc_ref add)
     t.dim[t.rank - 2] = x.dim[x.rank - 2 + ta];
     t.dim[t.rank - 1] = w.dim[w.rank - 1 - tb];
     if (ox_any_0(t.rank, t.dim))
-        return ox_none(b, 0, (nnc_dtype)x.dtype, t.rank, t.dim);
-    nnc_ref sum = ox_num(b, (nnc_dtype)x.dtype, 0);
+        return ox_none(b, 0, x.dtype, t.rank, t.dim);
+    nnc_ref sum = ox_num(b, x.dtype, 0);
     return ox_give(b, ox_broadcast(b, add == NNC_NONE ? sum : add, t.rank, t.dim));
 }
 
@@ -216,7 +216,7 @@ bool ox_gemm(ox_build *b)
     v[0] = ox_in(b, 0);
     v[1] = ox_in(b, 1);
     const nnc_type bias = *ox_type(b, v[2]);
-    if (!nnc_is_float((nnc_dtype)w.dtype) && (alpha != 1 || (c && beta != 1)))
+    if (!nnc_is_float(w.dtype) && (alpha != 1 || (c && beta != 1)))
         return ox_refuse(b, "integers with alpha or beta are unsupported");
     bool row = bias.rank == 1 && w.rank == 2 && bias.dim[0] == w.dim[!tb];
     if (!ta && tb && alpha == 1 && (!c || (beta == 1 && row)))

@@ -39,9 +39,9 @@ static bool of_nothing(ox_build *b, const nnc_type *x)
 {
     for (int i = 1; i < b->n_out; i++)
         if (ox_wants(b, i) &&
-            !ox_set(b, i, ox_broadcast(b, ox_num(b, (nnc_dtype)x->dtype, NAN), 1, &x->dim[1])))
+            !ox_set(b, i, ox_broadcast(b, ox_num(b, x->dtype, NAN), 1, &x->dim[1])))
             return false;
-    return ox_none(b, 0, (nnc_dtype)x->dtype, x->rank, x->dim);
+    return ox_none(b, 0, x->dtype, x->rank, x->dim);
 }
 
 bool ox_batchnorm(ox_build *b)
@@ -125,7 +125,7 @@ bool ox_layernorm(ox_build *b)
     if (!ox_axis(b, ox_int(b, "axis", -1), x.rank, &axis))
         return false;
     nnc_attr a[2] = {nnc_ai(AT_axis, axis), eps(b)};
-    nnc_type want = nnc_type_make((nnc_dtype)x.dtype, x.rank - axis, &x.dim[axis]);
+    nnc_type want = nnc_type_make(x.dtype, x.rank - axis, &x.dim[axis]);
     nnc_ref v[3] = {ox_in(b, 0)};
     bool whole = true; /* gamma and beta have the normalised dimensions, and are not broadcast */
     for (int i = 1; i < 3; i++)
@@ -135,8 +135,8 @@ bool ox_layernorm(ox_build *b)
             v[n++] = ox_in(b, i);
     nnc_ref r = ox_op(b, b->row->op, n, v, 2, a);
     if (!whole) {
-        r = ox_2(b, OP_mul, r, ox_to(b, ox_in(b, 1), (nnc_dtype)x.dtype));
-        r = ox_has(b, 2) ? ox_2(b, OP_add, r, ox_to(b, ox_in(b, 2), (nnc_dtype)x.dtype)) : r;
+        r = ox_2(b, OP_mul, r, ox_to(b, ox_in(b, 1), x.dtype));
+        r = ox_has(b, 2) ? ox_2(b, OP_add, r, ox_to(b, ox_in(b, 2), x.dtype)) : r;
     }
     if (b->row->op == OP_layernorm && (ox_wants(b, 1) || ox_wants(b, 2)) && !statistics(b, axis))
         return false;
@@ -147,11 +147,9 @@ bool ox_layernorm(ox_build *b)
 bool ox_lrn(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0));
-    int64_t size = ox_int(b, "size", 1), rest = 1;
+    const int64_t size = ox_int(b, "size", 1), rest = nnc_type_extents(&x, 2, x.rank);
     if (x.rank < 2 || size < 1 || size > NNC_MAX_STEP)
         return ox_wrong(b, "it expects channels, and a size");
-    for (int i = 2; i < x.rank; i++)
-        rest *= x.dim[i];
     nnc_attr a[3] = {nnc_av(AT_kernel, 2, (int64_t[]){size, 1}),
         nnc_av(AT_pads, 4, (int64_t[]){(size - 1) / 2, 0, size / 2, 0}),
         nnc_ai(AT_count_include_pad, 1)};

@@ -38,7 +38,7 @@ static nnc_ref window_sum(ox_build *b, nnc_ref x, const ox_window *w)
         if (end < d.in + d.lo) /* rows that no window reaches */
             all.pads[w->n + i] = 0;
     }
-    nnc_ref ones = ox_broadcast(b, ox_num(b, (nnc_dtype)t.dtype, 1), t.rank, k);
+    nnc_ref ones = ox_broadcast(b, ox_num(b, t.dtype, 1), t.rank, k);
     nnc_ref v[2] = {ox_reshape(b, x, t.rank, in), ones};
     nnc_ref r = ox_op(b, OP_conv, 2, v, ox_window_attrs(&all, a), a);
     return ox_reshape(b, r, t.rank, out);
@@ -63,7 +63,7 @@ static nnc_ref divided_by_count(ox_build *b, nnc_ref sum, const nnc_type *x, con
                 count[k] += at >= lo && at < hi;
         }
         nnc_type t = nnc_type_make(DT_f64, 1, &n);
-        nnc_ref c = ox_to(b, nnc_constant(b->x->g, &t, count), (nnc_dtype)x->dtype);
+        nnc_ref c = ox_to(b, nnc_constant(b->x->g, &t, count), x->dtype);
         sum = ox_2(b, OP_div, sum, ox_along(b, c, x->rank, 2 + i));
     }
     return sum;
@@ -90,10 +90,9 @@ static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
     if (taps > 64)
         return ox_refuse(b, "indices of windows of more than 64 elements are unsupported"),
                NNC_NONE;
-    double low = nnc_is_float((nnc_dtype)t.dtype) ? -INFINITY
-                 : nnc_dtype_kind((nnc_dtype)t.dtype) == NNC_UINT
-                     ? 0
-                     : (double)nnc_int_end((nnc_dtype)t.dtype, false);
+    double low = nnc_is_float(t.dtype)                 ? -INFINITY
+                 : nnc_dtype_kind(t.dtype) == NNC_UINT ? 0
+                                                       : (double)nnc_int_end(t.dtype, false);
     nnc_attr pad[2] = {nnc_av(AT_pads, 2 * t.rank, pads), nnc_af(AT_value, low)};
     nnc_ref wide = ox_op(b, OP_pad, 1, &x, 2, pad), r = NNC_NONE;
     nnc_ref base = ox_reshape(b, ox_iota(b, DT_i64, t.dim[0] * t.dim[1]), 2, t.dim);

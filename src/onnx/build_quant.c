@@ -51,7 +51,7 @@ nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits)
     const nnc_type t = *ox_type(b, zero);
     nnc_ref one = t.rank == 1 && t.dim[0] == 1 ? ox_reshape(b, zero, 0, NULL) : zero;
     nnc_ref z = ox_to(b, one, ox_dt(b, x));
-    return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype, bits);
+    return ox_saturate_to(b, ox_2(b, OP_add, x, z), t.dtype, bits);
 }
 
 /* round(x / s). The cast rounds the quotient, which decides about halves, also in the reference. */

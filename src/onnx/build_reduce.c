@@ -49,7 +49,7 @@ static bool reduce_empty(
 {
     int64_t d[NNC_MAX_RANK];
     int rank = 0;
-    nnc_dtype dt = (nnc_dtype)t->dtype;
+    nnc_dtype dt = t->dtype;
     for (int i = 0, k = 0; i < t->rank; i++) {
         bool gone = k < n && axes[k] == i;
         k += gone;
@@ -156,6 +156,6 @@ bool ox_hardmax(ox_build *b)
     int64_t at = axis, n = j->dim[axis];
     nnc_ref top = ox_reduced(b, OP_argmax, x, 1, &at, true);
     nnc_ref index = ox_along(b, ox_iota(b, DT_i64, n), rank, axis);
-    nnc_ref r = ox_to(b, ox_2(b, OP_eq, index, top), (nnc_dtype)t.dtype);
+    nnc_ref r = ox_to(b, ox_2(b, OP_eq, index, top), t.dtype);
     return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));
 }

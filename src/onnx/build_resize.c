@@ -104,7 +104,7 @@ static nnc_ref extrapolate(ox_build *b, nnc_ref x, int axis, const resize *r)
     for (int64_t i = 0; i < r->out; i++)
         inside[i] = origin(r, i) >= 0 && origin(r, i) <= (double)(r->in - 1);
     nnc_ref c = ox_along(b, nnc_constant(b->x->g, &in, inside), t.rank, axis);
-    nnc_ref v = ox_num(b, (nnc_dtype)t.dtype, ox_float(b, "extrapolation_value", 0));
+    nnc_ref v = ox_num(b, t.dtype, ox_float(b, "extrapolation_value", 0));
     return ox_select(b, c, x, v);
 }
 
@@ -134,7 +134,7 @@ static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
         nnc_ref g = ox_on_axis(b, OP_gather, 2, v, axis);
         if (r->radius) {
             nnc_ref c = nnc_constant(b->x->g, &wt, weight + k * r->out);
-            g = ox_2(b, OP_mul, g, ox_along(b, ox_to(b, c, (nnc_dtype)t.dtype), t.rank, axis));
+            g = ox_2(b, OP_mul, g, ox_along(b, ox_to(b, c, t.dtype), t.rank, axis));
         }
         sum = k ? ox_2(b, OP_add, sum, g) : g;
     }
@@ -161,7 +161,7 @@ static bool read_scales(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
     for (int i = 0; sizes && i < n; i++) /* of a batch of 0 */
         size[i] = size[i] ? size[i] : b->stand_in;
     if (n != n_axes || n == 0)
-        return b->x->status ? false : ox_wrong(b, "it has %d scales for %d dimensions", n, n_axes);
+        return ox_wrong(b, "it has %d scales for %d dimensions", n, n_axes);
     const char *policy = ox_word(b, "keep_aspect_ratio_policy", "stretch");
     double common = 0;
     int axis;
@@ -214,7 +214,7 @@ bool ox_resize(ox_build *b)
     int radius = !strcmp(mode, "nearest") ? 0 : !strcmp(mode, "cubic") ? 2 : 1;
     const char *where =
         ox_word(b, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-    const bool whole = radius && !nnc_is_float((nnc_dtype)t.dtype);
+    const bool whole = radius && !nnc_is_float(t.dtype);
     if (whole && (radius == 2 || ox_int(b, "antialias", 0)))
         return ox_refuse(b, "cubic and antialiased interpolation of integers are unsupported");
     x = whole ? ox_to(b, x, DT_f32) : x;
@@ -238,5 +238,5 @@ bool ox_resize(ox_build *b)
             x = resize_axis(b, x, i, &r[i]);
     if (whole) /* the cast truncates: 2^-10 more, so that rounding errors below a whole number do not count */
         x = ox_2(b, OP_add, x, ox_2n(b, OP_mul, ox_1(b, OP_sign, x), 0x1p-10));
-    return x == NNC_NONE ? false : ox_give(b, ox_to(b, x, (nnc_dtype)t.dtype));
+    return x == NNC_NONE ? false : ox_give(b, ox_to(b, x, t.dtype));
 }

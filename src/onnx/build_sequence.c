@@ -72,8 +72,7 @@ static void drop_dim(nnc_type *t, int axis)
 
 static ox_value empty_of(const nnc_type *t)
 {
-    ox_value v = {
-        .state = OX_empty, .ref = NNC_NONE, .dtype = (nnc_dtype)t->dtype, .rank = t->rank};
+    ox_value v = {.state = OX_empty, .ref = NNC_NONE, .dtype = t->dtype, .rank = t->rank};
     memcpy(v.dim, t->dim, sizeof v.dim);
     return v;
 }
@@ -111,22 +110,22 @@ bool ox_split_to_sequence(ox_build *b)
     }
     ox_value *v = new_list(b, n);
     for (int i = 0; v && i < n; i++) {
-        nnc_type of = t;
-        of.dim[axis] = size[i];
+        nnc_type cut = t;
+        cut.dim[axis] = size[i];
         if (size[i] < 0 || size[i] > t.dim[axis] - end)
             return ox_wrong(b, "part %d has %lld rows", i, (long long)size[i]);
         end += size[i];
-        if (ox_any_0(of.rank, of.dim)) {
+        if (ox_any_0(cut.rank, cut.dim)) {
             if (!keep)
-                drop_dim(&of, axis);
-            v[i] = empty_of(&of);
+                drop_dim(&cut, axis);
+            v[i] = empty_of(&cut);
             continue;
         }
         nnc_ref r = ox_slice(b, ox_in(b, 0), axis, end - size[i], end);
         r = keep ? r : without(b, r, axis);
         if (r == NNC_NONE)
             return false;
-        v[i] = (ox_value){.state = OX_here, .ref = r, .dtype = (nnc_dtype)t.dtype};
+        v[i] = (ox_value){.state = OX_here, .ref = r, .dtype = t.dtype};
     }
     if (v && end != t.dim[axis])
         return ox_wrong(
@@ -151,8 +150,8 @@ bool ox_concat_from_sequence(ox_build *b)
     /* Those without elements add none, or the result has none either. */
     for (int i = 0; i < n; i++) {
         const ox_value *item = &b->in[0].item[i];
-        const nnc_type of = ox_type_of(b, item);
-        rows += new_axis || of.rank <= axis ? 1 : of.dim[axis];
+        const nnc_type type = ox_type_of(b, item);
+        rows += new_axis || type.rank <= axis ? 1 : type.dim[axis];
         if (item->state != OX_here)
             continue;
         v[here] = item->ref;
@@ -164,5 +163,5 @@ bool ox_concat_from_sequence(ox_build *b)
     if (new_axis)
         memmove(t.dim + axis + 1, t.dim + axis, (size_t)(t.rank++ - axis) * sizeof *t.dim);
     t.dim[axis] = rows;
-    return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, t.dim);
+    return ox_none(b, 0, t.dtype, t.rank, t.dim);
 }

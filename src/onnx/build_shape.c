@@ -109,7 +109,7 @@ bool ox_non_zero(ox_build *b)
                    ? false
                    : ox_refuse(b, "unsupported: needs a result whose shape depends on data");
     for (int64_t i = 0; i < n; i++)
-        count += nnc_get_f64((nnc_dtype)t.dtype, data, i) != 0;
+        count += nnc_get_f64(t.dtype, data, i) != 0;
     const int64_t dim[] = {t.rank ? t.rank : 1, count};
     if (!count)
         return ox_none(b, 0, DT_i64, 2, dim);
@@ -117,7 +117,7 @@ bool ox_non_zero(ox_build *b)
     if (!at)
         return ox_nomem(b->x);
     for (int64_t i = 0; i < n; i++) {
-        if (nnc_get_f64((nnc_dtype)t.dtype, data, i) == 0)
+        if (nnc_get_f64(t.dtype, data, i) == 0)
             continue;
         int64_t rest = i;
         for (int d = t.rank; d-- > 0; rest /= t.dim[d])
@@ -131,7 +131,7 @@ bool ox_non_zero(ox_build *b)
 bool ox_eye_like(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0));
-    nnc_dtype d = (nnc_dtype)x.dtype;
+    nnc_dtype d = x.dtype;
     int64_t code = ox_int(b, "dtype", 0), k = ox_int(b, "k", 0);
     if (code && !ox_dtype(code, &d))
         return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));

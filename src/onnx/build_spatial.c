@@ -37,7 +37,7 @@ bool ox_affine_grid(ox_build *b)
     d[dims] = 1;
     for (int i = 0; i <= dims; i++) { /* x first: the last dimension */
         nnc_ref c = i < dims ? places(b, d[dims - 1 - i], corners) : ox_num(b, DT_f64, 1);
-        c = ox_to(b, c, (nnc_dtype)t.dtype);
+        c = ox_to(b, c, t.dtype);
         v[i] = ox_broadcast(b, i < dims ? ox_along(b, c, dims + 1, dims - 1 - i) : c, dims + 1, d);
     }
     nnc_attr tb = nnc_ai(AT_transpose_b, 1);

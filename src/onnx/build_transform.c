@@ -34,7 +34,7 @@ static nnc_ref products(ox_build *b, nnc_ref x, int64_t width, number_of *value,
     for (int i = 0; i < t.dim[last]; i++) {
         how[0] = i;
         nnc_ref part = ox_reshape(b, ox_slice(b, x, last, i, i + 1), last, t.dim);
-        nnc_ref r = ox_2(b, OP_matmul, part, table(b, (nnc_dtype)t.dtype, 2, dim, value, how));
+        nnc_ref r = ox_2(b, OP_matmul, part, table(b, t.dtype, 2, dim, value, how));
         sum = i ? ox_2(b, OP_add, sum, r) : r;
     }
     return sum;
@@ -199,8 +199,8 @@ bool ox_col2im(ox_build *b)
     }
     if (all != t.dim[2] || t.dim[1] % taps)
         return ox_wrong(b, "its columns do not fit its image");
-    nnc_ref v[2] = {ox_reshape(b, ox_in(b, 0), n + 2, in),
-        table(b, (nnc_dtype)t.dtype, n + 2, k, same_place, &taps)};
+    nnc_ref v[2] = {
+        ox_reshape(b, ox_in(b, 0), n + 2, in), table(b, t.dtype, n + 2, k, same_place, &taps)};
     int count = ox_window_attrs(&w, a);
     a[count++] = nnc_av(AT_output_padding, n, w.extra);
     a[count++] = nnc_ai(AT_groups, t.dim[1] / taps);

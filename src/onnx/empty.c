@@ -62,7 +62,7 @@ static bool none_of(ox_build *b, int i, const nnc_type *t2, const nnc_type *t3)
                     b, "an operand without elements decides its result's dimension %d", k);
             t.dim[k] = 0;
         }
-    return ox_any_0(t.rank, t.dim) ? ox_none(b, i, (nnc_dtype)t.dtype, t.rank, t.dim)
+    return ox_any_0(t.rank, t.dim) ? ox_none(b, i, t.dtype, t.rank, t.dim)
                                    : ox_refuse(b, "its result has elements, an operand has none");
 }
 

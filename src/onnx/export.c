@@ -308,7 +308,7 @@ static bool set_names(model *m, exporter *x)
     }
     for (uint32_t i = 0; x->name && i < nnc_result_outputs(g); i++) {
         const nnc_node *n = nnc_def(g, g->output[i]);
-        if (nnc_op_class((nnc_op)n->op) != CL_leaf && g->output_name[i])
+        if (nnc_op_class(n->op) != CL_leaf && g->output_name[i])
             x->name[g->output[i]] = g->output_name[i];
     }
     return x->name && x->seen;
@@ -324,7 +324,7 @@ static void write_leaf(exporter *x)
         return;
     }
     const int dim = (int)nnc_attr_int(x->n, AT_dim, 0);
-    const nnc_dtype d = (nnc_dtype)t->dtype;
+    const nnc_dtype d = t->dtype;
     int64_t along[NNC_MAX_RANK];
     op_node o = op_begin(x, "Range");
     op_in(&o, op_scalar(x, DT_i64, 0));
@@ -369,7 +369,7 @@ static nnc_status write_nodes(model *m, exporter *x)
             continue;
         if (n->op == OP_fused)
             NNC_TRY(write_fused(m, x));
-        else if (nnc_op_class((nnc_op)n->op) == CL_leaf)
+        else if (nnc_op_class(n->op) == CL_leaf)
             write_leaf(x);
         else if (!op_write(x))
             refuse(x);
@@ -472,7 +472,7 @@ static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_ty
         op_int(&dim, DIM_value, type->dim[i]);
         op_message(&shape, SHAPE_dim, &dim);
     }
-    op_int(&tensor, TENSOR_TYPE_element, ox_code((nnc_dtype)type->dtype));
+    op_int(&tensor, TENSOR_TYPE_element, ox_code(type->dtype));
     op_message(&tensor, TENSOR_TYPE_shape, &shape);
     op_message(&any, TYPE_tensor, &tensor);
     op_text(&port, PORT_name, name);

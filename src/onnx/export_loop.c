@@ -7,7 +7,7 @@
 
 static nnc_dtype dtype(const exporter *x, int i)
 {
-    return (nnc_dtype)op_type_in(x, i)->dtype;
+    return op_type_in(x, i)->dtype;
 }
 
 /* Operand i, integers, within lo <= v <= hi. */
@@ -240,12 +240,8 @@ static void put_cell(const cell *c, const char *op, const char *lengths, const c
 static bool write_recurrent(exporter *x, const char *op, int gates)
 {
     const nnc_type *y = op_type(x);
-    const cell c = {.x = x,
-        .d = (nnc_dtype)y->dtype,
-        .gates = gates,
-        .t = y->dim[0],
-        .b = y->dim[1],
-        .h = y->dim[2]};
+    const cell c = {
+        .x = x, .d = y->dtype, .gates = gates, .t = y->dim[0], .b = y->dim[1], .h = y->dim[2]};
     const int at = gates == 1 ? 3 : 4;
     const int64_t ways[2] = {0, 1};
     const char *out[3], *lengths = "";
@@ -265,7 +261,7 @@ static bool write_recurrent(exporter *x, const char *op, int gates)
 
 bool op_write_loop(exporter *x)
 {
-    switch ((nnc_op)x->n->op) {
+    switch (x->n->op) {
     case OP_cumsum: return write_cumsum(x);
     case OP_cumprod: return write_cumprod(x);
     case OP_topk: return write_topk(x);

@@ -42,12 +42,7 @@ static const struct {
 
 static nnc_dtype dtype(const exporter *x)
 {
-    return (nnc_dtype)op_type_in(x, 0)->dtype;
-}
-
-static bool is_float(const exporter *x)
-{
-    return nnc_is_float(dtype(x));
+    return op_type_in(x, 0)->dtype;
 }
 
 /* The node of x->n, whose results it has; true. */
@@ -60,7 +55,7 @@ static bool done(op_node o)
 static bool write_same(exporter *x)
 {
     for (size_t i = 0; i < NNC_COUNT(same); i++)
-        if (same[i].op == (nnc_op)x->n->op && (same[i].ints || is_float(x))) {
+        if (same[i].op == x->n->op && (same[i].ints || nnc_is_float(dtype(x)))) {
             op_node o = op_begin_all(x, same[i].name);
             op_attrs(&o, same[i].attrs ? same[i].attrs : "");
             return done(o);
@@ -94,7 +89,7 @@ static bool write_composed(exporter *x)
 {
     const char *a = op_operand(x, 0);
     const nnc_dtype d = dtype(x);
-    switch ((nnc_op)x->n->op) {
+    switch (x->n->op) {
     case OP_rsqrt: return give(x, op_1(x, "Reciprocal", op_1(x, "Sqrt", a)));
     case OP_exp2: return give(x, op_2(x, "Pow", op_scalar(x, d, 2), a));
     case OP_expm1: return give(x, op_2(x, "Sub", op_1(x, "Exp", a), op_scalar(x, d, 1)));
@@ -135,7 +130,7 @@ static bool write_shift(exporter *x, bool left)
 
 static bool write_ewise(exporter *x)
 {
-    switch ((nnc_op)x->n->op) {
+    switch (x->n->op) {
     case OP_min: return write_extreme(x, false);
     case OP_max: return write_extreme(x, true);
     case OP_relu6: return write_clip(x, 0, 6);
@@ -146,13 +141,14 @@ static bool write_ewise(exporter *x)
     case OP_ceil:
     case OP_round:
     case OP_trunc:
-        return is_float(x) ? write_composed(x) : give(x, op_operand(x, 0)); /* of integers */
+        return nnc_is_float(dtype(x)) ? write_composed(x)
+                                      : give(x, op_operand(x, 0)); /* of integers */
     case OP_relu: return write_clip(x, 0, INFINITY);
     case OP_shl:
     case OP_shr: return write_shift(x, x->n->op == OP_shl);
     case OP_cast: {
         op_node o = op_begin_all(x, "Cast");
-        op_attr_int(&o, "to", ox_code((nnc_dtype)op_type(x)->dtype));
+        op_attr_int(&o, "to", ox_code(op_type(x)->dtype));
         return done(o);
     }
     default: return write_composed(x);
@@ -172,7 +168,7 @@ static bool wide(nnc_op op, nnc_dtype d)
 
 static bool write_reduce(exporter *x, const char *op, int n, const int64_t *axes)
 {
-    const bool narrow = !wide((nnc_op)x->n->op, dtype(x));
+    const bool narrow = !wide(x->n->op, dtype(x));
     const char *a = narrow ? op_cast(x, op_operand(x, 0), DT_i64) : op_operand(x, 0),
                *list = op_list(x, n, axes);
     op_node o = OP_OF(x, op, a, list);
@@ -300,15 +296,11 @@ static bool write_linear(exporter *x)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-static const char *filled(exporter *x, double v, int rank, const int64_t *dim)
-{
-    return op_2(x, "Expand", op_scalar(x, dtype(x), v), op_list(x, rank, dim));
-}
-
 /* Operand i, or v where it is left out. */
 static const char *operand_or(exporter *x, int i, double v, int rank, const int64_t *dim)
 {
-    return i < x->n->n_in ? op_operand(x, i) : filled(x, v, rank, dim);
+    return i < x->n->n_in ? op_operand(x, i)
+                          : op_2(x, "Expand", op_scalar(x, dtype(x), v), op_list(x, rank, dim));
 }
 
 static bool write_norm(
@@ -351,7 +343,7 @@ bool op_write(exporter *x)
 {
     if (write_same(x))
         return true;
-    switch ((nnc_op)x->n->op) {
+    switch (x->n->op) {
     case OP_reduce_sum: return write_axes(x, "ReduceSum");
     case OP_reduce_mean: return write_axes(x, "ReduceMean");
     case OP_reduce_max: return write_axes(x, "ReduceMax");

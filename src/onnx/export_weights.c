@@ -10,7 +10,7 @@ void op_tensor_head(nnc_text *t, const nnc_type *type, const char *name)
 {
     for (int i = 0; i < type->rank; i++)
         op_int(t, TENSOR_dims, type->dim[i]);
-    op_int(t, TENSOR_type, ox_code((nnc_dtype)type->dtype));
+    op_int(t, TENSOR_type, ox_code(type->dtype));
     if (name)
         op_text(t, TENSOR_name, name);
 }
@@ -114,7 +114,7 @@ static nnc_status write_data(void *ctx, nnc_out *out)
         for (int64_t first = 0; first < all; first += CHUNK) {
             const int64_t count = nnc_min64(CHUNK, all - first);
             NNC_TRY(nnc_weight_read(n->weight, t, first, count, chunk, &w->files, w->sink));
-            NNC_TRY(nnc_out_put(out, chunk, (size_t)(count * nnc_dtype_size((nnc_dtype)t->dtype))));
+            NNC_TRY(nnc_out_put(out, chunk, (size_t)(count * nnc_dtype_size(t->dtype))));
         }
         at = start + nnc_type_bytes(t);
     }

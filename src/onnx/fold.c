@@ -65,20 +65,20 @@ static bool evaluate(ox *x, nnc_graph *t, uint32_t first, ox_value *out, int n_o
     nnc_ref base = g->node[first].out;
     nnc_ref *map = ARENA_NEW(a, nnc_ref, g->n_value - base);
     nnc_rval *v = ARENA_NEW(a, nnc_rval, n_out + 1);
-    int *of = ARENA_NEW(a, int, n_out + 1), n = 0;
-    if (!map || !v || !of || !copy(t, g, first, base, map, a))
+    int *index = ARENA_NEW(a, int, n_out + 1), n = 0;
+    if (!map || !v || !index || !copy(t, g, first, base, map, a))
         return ox_nomem(x);
     for (int i = 0; i < n_out; i++)
         if (out[i].state == OX_here && out[i].ref >= base) {
             nnc_output(t, map[out[i].ref - base], NULL);
-            of[n++] = i;
+            index[n++] = i;
         }
     nnc_status st = t->status;
     if (!st && n)
         st = nnc_eval(t, NULL, 1, v, x->sink);
     for (int i = 0; i < n; i++) {
         if (!st)
-            out[of[i]].ref = nnc_constant_of(x->g, &v[i]);
+            out[index[i]].ref = nnc_constant_of(x->g, &v[i]);
         nnc_rval_free(&v[i]);
     }
     st = st ? st : g->status;

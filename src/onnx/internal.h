@@ -335,7 +335,7 @@ static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
     static const nnc_type none = {0};
     return r < b->x->g->n_value ? nnc_typeof(b->x->g, r) : &none;
 }
-static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
+static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return ox_type(b, r)->dtype; }
 static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
 bool ox_set(ox_build *b, int i, nnc_ref r); /* sets result i; false if r is NNC_NONE */
 /* Sets result i to a tensor without elements. Returns true. */

@@ -11,9 +11,9 @@ static bool separate(ox *x, uint32_t i, int k)
     const nnc_ref was = n->in[k];
     const nnc_type type = *nnc_typeof(x->g, was);
     nnc_weight w = *nnc_def(x->g, was)->weight;
-    const char *of = n->origin ? n->origin : w.name;
-    w.name =
-        nnc_arena_printf(&x->a, "%s.%s", of ? of : "", k == 3 ? "running_mean" : "running_var");
+    const char *layer = n->origin ? n->origin : w.name;
+    w.name = nnc_arena_printf(
+        &x->a, "%s.%s", layer ? layer : "", k == 3 ? "running_mean" : "running_var");
     if (!w.name)
         return ox_nomem(x);
     x->g->origin = n->origin;

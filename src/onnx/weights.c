@@ -194,7 +194,7 @@ static const void *numbers(
     if (!why && !(*own = nnc_malloc((size_t)bytes)))
         return ox_nomem(x), NULL;
     if (!why)
-        why = ox_tensor_data(&here, (nnc_dtype)type->dtype, n, *own);
+        why = ox_tensor_data(&here, type->dtype, n, *own);
     return why ? (bad(x, t, what, why), NULL) : *own;
 }
 
@@ -208,7 +208,7 @@ bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     *out = (ox_value){.state = empty ? OX_empty : OX_here,
         .ref = NNC_NONE,
         .bits = (uint8_t)ox_bits(t->code),
-        .dtype = (nnc_dtype)type.dtype,
+        .dtype = type.dtype,
         .rank = t->rank};
     memcpy(out->dim, t->dim, sizeof out->dim);
     if (empty)
@@ -227,7 +227,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     if (!type_of(x, t, what, &type, &empty))
         return false;
     bool small = !empty && nnc_type_bytes(&type) <= OX_MAX_KNOWN;
-    if (empty || type.rank == 0 || (small && !nnc_is_float((nnc_dtype)type.dtype)))
+    if (empty || type.rank == 0 || (small && !nnc_is_float(type.dtype)))
         return ox_constant(x, t, what, out);
     NNC_FREED void *own = NULL;
     nnc_weight w = {.kind = NNC_W_inline, .name = t->name, .size = nnc_type_bytes(&type)};
@@ -251,7 +251,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     *out = (ox_value){.state = OX_here,
         .ref = nnc_param(x->g, &type, &w),
         .bits = (uint8_t)ox_bits(t->code),
-        .dtype = (nnc_dtype)type.dtype};
+        .dtype = type.dtype};
     return out->ref != NNC_NONE || ox_stop(x, x->g->status);
 }
 
@@ -274,8 +274,7 @@ nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sin
     } else if (!x.status && too_short(&t, nnc_type_numel(&type)))
         bad(&x, &t, "tensor", too_short(&t, nnc_type_numel(&type)));
     else if (!x.status && !(x.status = nnc_tensor_alloc(out, &type, sink))) {
-        const char *why =
-            ox_tensor_data(&t, (nnc_dtype)type.dtype, nnc_type_numel(&type), out->data);
+        const char *why = ox_tensor_data(&t, type.dtype, nnc_type_numel(&type), out->data);
         if (why)
             bad(&x, &t, "tensor", why);
     }

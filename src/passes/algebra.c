@@ -12,9 +12,9 @@ typedef nnc_ref (*rule_fn)(pass *p, const nnc_node *n);
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-static const nnc_node *def_of(pass *p, nnc_ref v, nnc_op op)
+static const nnc_node *def_by(pass *p, nnc_ref v, nnc_op op)
 {
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     return d->op == op ? d : NULL;
 }
 
@@ -32,7 +32,7 @@ static bool any_zero(pass *p, nnc_ref v)
 
 static nnc_dtype dtype_of(pass *p, const nnc_node *n)
 {
-    return (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
+    return type_of(p, n->out)->dtype;
 }
 
 static bool is_int(pass *p, const nnc_node *n)
@@ -43,7 +43,7 @@ static bool is_int(pass *p, const nnc_node *n)
 
 static nnc_ref rebuild(pass *p, const nnc_node *n, const nnc_ref *in)
 {
-    return nnc_build(p->g, (nnc_op)n->op, n->n_in, in, n->n_attr, n->attr);
+    return nnc_build(p->g, n->op, n->n_in, in, n->n_attr, n->attr);
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static nnc_ref copy_of(pass *p, const nnc_node *n)
 static nnc_ref involution(pass *p, const nnc_node *n)
 {
     const nnc_node *d;
-    if (!(nnc_ops[n->op].flags & OF_invol) || n->n_in != 1 || !(d = def_of(p, n->in[0], n->op)))
+    if (!(nnc_ops[n->op].flags & OF_invol) || n->n_in != 1 || !(d = def_by(p, n->in[0], n->op)))
         return NNC_NONE;
     return d->in[0];
 }
@@ -68,7 +68,7 @@ static nnc_ref involution(pass *p, const nnc_node *n)
 static nnc_ref idempotent(pass *p, const nnc_node *n)
 {
     const nnc_node *d;
-    if (!(nnc_ops[n->op].flags & OF_idem) || n->n_in != 1 || !(d = def_of(p, n->in[0], n->op)))
+    if (!(nnc_ops[n->op].flags & OF_idem) || n->n_in != 1 || !(d = def_by(p, n->in[0], n->op)))
         return NNC_NONE;
     return attrs_equal(n, d) ? n->in[0] : NNC_NONE;
 }
@@ -90,7 +90,7 @@ static nnc_ref negated(pass *p, const nnc_node *n)
 {
     if (n->n_in != 2)
         return NNC_NONE;
-    const nnc_node *a = def_of(p, n->in[0], OP_neg), *b = def_of(p, n->in[1], OP_neg);
+    const nnc_node *a = def_by(p, n->in[0], OP_neg), *b = def_by(p, n->in[1], OP_neg);
     nnc_ref x = n->in[0], y = n->in[1];
     if (n->op == OP_add && b)
         return nnc_build2(p->g, OP_sub, x, b->in[0]);
@@ -99,7 +99,7 @@ static nnc_ref negated(pass *p, const nnc_node *n)
     if (n->op == OP_sub && b)
         return nnc_build2(p->g, OP_add, x, b->in[0]);
     if ((n->op == OP_mul || (n->op == OP_div && nnc_is_float(dtype_of(p, n)))) && a && b)
-        return nnc_build2(p->g, (nnc_op)n->op, a->in[0], b->in[0]);
+        return nnc_build2(p->g, n->op, a->in[0], b->in[0]);
     return NNC_NONE;
 }
 
@@ -107,10 +107,10 @@ static nnc_ref negated(pass *p, const nnc_node *n)
 static nnc_ref even(pass *p, const nnc_node *n)
 {
     bool e = n->op == OP_abs || n->op == OP_cos || n->op == OP_cosh || n->op == OP_square;
-    const nnc_node *d = e ? def_of(p, n->in[0], OP_neg) : NULL;
+    const nnc_node *d = e ? def_by(p, n->in[0], OP_neg) : NULL;
     if (d && n->op == OP_abs && nnc_dtype_kind(dtype_of(p, n)) == NNC_UINT)
         return NNC_NONE; /* -x is 2^n - x there, and |x| is x */
-    return d ? nnc_build1(p->g, (nnc_op)n->op, d->in[0]) : NNC_NONE;
+    return d ? nnc_build1(p->g, n->op, d->in[0]) : NNC_NONE;
 }
 
 /* max(x,x) = min(x,x) = x and x = x or x = select(c,x,x) = x */
@@ -132,8 +132,8 @@ static nnc_ref int_zero(pass *p, const nnc_node *n)
                 (n->op == OP_mul && (any_zero(p, n->in[0]) || any_zero(p, n->in[1])));
     if (!zero)
         return NNC_NONE;
-    nnc_type t = *nnc_typeof(p->g, n->out);
-    return nnc_broadcast(p->g, nnc_scalar(p->g, (nnc_dtype)t.dtype, 0), t.rank, t.dim);
+    nnc_type t = *type_of(p, n->out);
+    return nnc_broadcast(p->g, nnc_scalar(p->g, t.dtype, 0), t.rank, t.dim);
 }
 
 /* The operand *x that n, a clip, relu, relu6, or (of floats) a max or min with a number, keeps between *lo and *hi. */
@@ -168,12 +168,6 @@ static nnc_ref decided(pass *p, const nnc_node *n)
     return lo >= a && hi <= b ? x : NNC_NONE;
 }
 
-static nnc_ref build_clip(pass *p, nnc_ref x, double lo, double hi)
-{
-    nnc_attr a[2] = {nnc_af(AT_lo, lo), nnc_af(AT_hi, hi)};
-    return nnc_build(p->g, OP_clip, 1, &x, 2, a);
-}
-
 /* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are
  * clips; min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
 static nnc_ref clip_clip(pass *p, const nnc_node *n)
@@ -182,11 +176,12 @@ static nnc_ref clip_clip(pass *p, const nnc_node *n)
     nnc_ref x;
     if (!bounds(p, n, &x, &lo, &hi))
         return NNC_NONE;
-    const nnc_node *d = nnc_def(p->g, x);
+    const nnc_node *d = def_of(p, x);
     if (d->op == OP_max || d->op == OP_min || !bounds(p, d, &x, &a, &b) ||
         fmax(a, lo) > fmin(b, hi))
         return NNC_NONE;
-    return build_clip(p, x, fmax(a, lo), fmin(b, hi));
+    const nnc_attr both[] = {nnc_af(AT_lo, fmax(a, lo)), nnc_af(AT_hi, fmin(b, hi))};
+    return nnc_build(p->g, OP_clip, 1, &x, 2, both);
 }
 
 /* not (a == b) = (a != b); integers also not (a < b) = (a >= b) */
@@ -194,10 +189,9 @@ static nnc_ref not_compare(pass *p, const nnc_node *n)
 {
     static const nnc_op turned[][2] = {{OP_eq, OP_ne}, {OP_ne, OP_eq}, {OP_lt, OP_ge},
         {OP_ge, OP_lt}, {OP_gt, OP_le}, {OP_le, OP_gt}};
-    const nnc_node *d = nnc_def(p->g, n->in[0]);
+    const nnc_node *d = def_of(p, n->in[0]);
     for (size_t i = 0; i < NNC_COUNT(turned); i++)
-        if (d->op == turned[i][0] &&
-            (i < 2 || !nnc_is_float((nnc_dtype)nnc_typeof(p->g, d->in[0])->dtype)))
+        if (d->op == turned[i][0] && (i < 2 || !nnc_is_float(type_of(p, d->in[0])->dtype)))
             return nnc_build2(p->g, turned[i][1], d->in[0], d->in[1]);
     return NNC_NONE;
 }
@@ -217,12 +211,12 @@ static bool widens(nnc_dtype a, nnc_dtype b)
 /* cast(x, its own type) = x; cast(cast(x, wider), t) = cast(x, t) */
 static nnc_ref casts(pass *p, const nnc_node *n)
 {
-    if (nnc_typeof(p->g, n->in[0])->dtype == dtype_of(p, n))
+    if (type_of(p, n->in[0])->dtype == dtype_of(p, n))
         return n->in[0];
-    const nnc_node *d = def_of(p, n->in[0], OP_cast);
+    const nnc_node *d = def_by(p, n->in[0], OP_cast);
     if (!d)
         return NNC_NONE;
-    nnc_dtype from = (nnc_dtype)nnc_typeof(p->g, d->in[0])->dtype, mid = dtype_of(p, d);
+    nnc_dtype from = type_of(p, d->in[0])->dtype, mid = dtype_of(p, d);
     bool to_bool = dtype_of(p, n) == DT_bool;
     return widens(from, mid) && !to_bool ? nnc_cast(p->g, d->in[0], dtype_of(p, n)) : NNC_NONE;
 }
@@ -246,9 +240,9 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     if (n->n_in != 1 || n->n_out != 1)
         return NNC_NONE;
     /* into a part of another value: the copy to its place, as in_place makes it */
-    if (n->op == OP_concat && !nnc_type_is_dense(nnc_typeof(p->g, n->out)))
+    if (n->op == OP_concat && !nnc_type_is_dense(type_of(p, n->out)))
         return NNC_NONE;
-    switch ((nnc_op)n->op) {
+    switch (n->op) {
     case OP_transpose: {
         int r = nnc_attr_ints(n, AT_perm, &v);
         for (int i = 0; i < r; i++)
@@ -260,7 +254,7 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     case OP_flip: {
         int r = nnc_attr_ints(n, AT_axes, &v);
         for (int i = 0; i < r; i++)
-            if (nnc_typeof(p->g, n->out)->dim[v[i]] != 1)
+            if (type_of(p, n->out)->dim[v[i]] != 1)
                 return NNC_NONE;
         return n->in[0];
     }
@@ -286,7 +280,7 @@ static nnc_ref transposes(pass *p, const nnc_node *n)
 {
     const int64_t *a, *b;
     int64_t perm[NNC_MAX_RANK];
-    const nnc_node *d = def_of(p, n->in[0], OP_transpose);
+    const nnc_node *d = def_by(p, n->in[0], OP_transpose);
     if (!d || costs_a_copy(p, n, d))
         return NNC_NONE;
     nnc_attr_ints(d, AT_perm, &a);
@@ -302,7 +296,7 @@ static nnc_ref move_move(pass *p, const nnc_node *n)
 {
     bool op =
         n->op == OP_reshape || n->op == OP_broadcast || n->op == OP_relayout || n->op == OP_flip;
-    const nnc_node *d = op ? def_of(p, n->in[0], n->op) : NULL;
+    const nnc_node *d = op ? def_by(p, n->in[0], n->op) : NULL;
     if (!d)
         return NNC_NONE;
     if (n->op == OP_flip)
@@ -310,8 +304,8 @@ static nnc_ref move_move(pass *p, const nnc_node *n)
     if (costs_a_copy(p, n, d))
         return NNC_NONE;
     if (n->op == OP_broadcast) { /* extents that the first one adds in front must not move */
-        const nnc_type *x = nnc_typeof(p->g, d->in[0]), *y = nnc_typeof(p->g, d->out);
-        if (x->rank != y->rank && y->rank > nnc_typeof(p->g, n->out)->rank)
+        const nnc_type *x = type_of(p, d->in[0]), *y = type_of(p, d->out);
+        if (x->rank != y->rank && y->rank > type_of(p, n->out)->rank)
             return NNC_NONE;
     }
     return rebuild(p, n, d->in);
@@ -323,17 +317,17 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
     if (!nnc_op_is_ewise(n->op) || n->n_in < 2)
         return NNC_NONE;
     for (int k = 0; k < n->n_in; k++) {
-        const nnc_node *d = def_of(p, n->in[k], OP_broadcast);
+        const nnc_node *d = def_by(p, n->in[k], OP_broadcast);
         if (!d)
             continue;
         assert(n->n_in <= 3);
         nnc_ref in[3] = {n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : 0};
         in[k] = d->in[0];
         int64_t dim[NNC_MAX_RANK];
-        nnc_type t = *nnc_typeof(p->g, n->out);
+        nnc_type t = *type_of(p, n->out);
         int rank = 0;
         for (int j = 0; j < n->n_in && j < 3; j++) { /* the shape without this broadcast */
-            const nnc_type *o = nnc_typeof(p->g, in[j]);
+            const nnc_type *o = type_of(p, in[j]);
             for (; rank < o->rank; rank++)
                 memmove(dim + 1, dim, (size_t)rank * sizeof *dim), dim[0] = 1;
             for (int i = 0; i < o->rank; i++)
@@ -353,7 +347,7 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
          any = false;
     nnc_ref in[2] = {n->in[0], n->in[1]};
     for (int k = 0; k < 2; k++) {
-        const nnc_node *d = def_of(p, in[k], OP_transpose);
+        const nnc_node *d = def_by(p, in[k], OP_transpose);
         const int64_t *v;
         if (!d || edit_static(p, in[k]))
             continue;
@@ -374,10 +368,10 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
  * so that of -0 alone is 0: sums of floats go from level 2 on.) */
 static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
-    const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
-    const nnc_type y = *nnc_typeof(p->g, n->out);
+    const nnc_type *x = n->n_in ? type_of(p, n->in[0]) : NULL;
+    const nnc_type y = *type_of(p, n->out);
     const bool sums = n->op == OP_reduce_sum || n->op == OP_reduce_mean || n->op == OP_avgpool;
-    if (sums && nnc_is_float((nnc_dtype)y.dtype) && p->o->level == 1)
+    if (sums && nnc_is_float(y.dtype) && p->o->level == 1)
         return NNC_NONE;
     if (n->op == OP_maxpool || n->op == OP_avgpool)
         return all_are(n, AT_kernel, 1) && all_are(n, AT_pads, 0) ? n->in[0] : NNC_NONE;
@@ -391,7 +385,7 @@ static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
 {
     const nnc_node *d =
-        n->op == OP_reduce_max || n->op == OP_reduce_min ? def_of(p, n->in[0], n->op) : NULL;
+        n->op == OP_reduce_max || n->op == OP_reduce_min ? def_by(p, n->in[0], n->op) : NULL;
     const int64_t *a, *b;
     int64_t axes[2 * NNC_MAX_RANK];
     if (!d || !edit_only_user(p, d->out) || !nnc_attr_int(d, AT_keepdims, 1) ||
@@ -407,7 +401,7 @@ static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
         if (in)
             axes[c++] = i;
     }
-    return nnc_reduce(p->g, (nnc_op)n->op, d->in[0], c, axes, true);
+    return nnc_reduce(p->g, n->op, d->in[0], c, axes, true);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -497,10 +491,9 @@ static bool try_rule(pass *p, uint32_t i, const struct rule *r)
     uint32_t first = p->g->n_node;
     edit_at(p, i);
     nnc_ref to = r->match ? r->match(p, &n) : with_number(p, &n, &r->number);
-    edit_sync(p);
-    if (p->status != NNC_OK || to == NNC_NONE)
+    if (!edit_sync(p) || to == NNC_NONE)
         return false;
-    if (!nnc_type_equal(nnc_typeof(p->g, to), nnc_typeof(p->g, n.out)) || to == n.out) {
+    if (!nnc_type_equal(type_of(p, to), type_of(p, n.out)) || to == n.out) {
         for (uint32_t k = p->g->n_node; k-- > first;)
             edit_sweep(p, k);
         return false;

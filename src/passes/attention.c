@@ -39,7 +39,7 @@ static bool is_scaled(const pass *p, const nnc_node *n)
         return false;
     if (n->op == OP_fused) {
         for (uint32_t i = 0; i < n->body->n_node; i++) {
-            const nnc_op op = (nnc_op)n->body->node[i].op;
+            const nnc_op op = n->body->node[i].op;
             if (op != OP_input && op != OP_constant && !moves(op) && !nnc_op_is_ewise(op))
                 return false;
         }
@@ -47,14 +47,14 @@ static bool is_scaled(const pass *p, const nnc_node *n)
     }
     for (int k = 0; k < n->n_in; k++)
         tensors += !nnc_const_scalar(p->g, n->in[k], &number);
-    return nnc_op_is_ewise((nnc_op)n->op) && tensors == 1;
+    return nnc_op_is_ewise(n->op) && tensors == 1;
 }
 
 /* Does the node compare two indices, as a causal mask does? */
 static bool compares_indices(const pass *p, const nnc_node *n)
 {
     return (n->op == OP_ge || n->op == OP_le || n->op == OP_gt || n->op == OP_lt) &&
-           nnc_def(p->g, n->in[0])->op == OP_iota && nnc_def(p->g, n->in[1])->op == OP_iota;
+           def_of(p, n->in[0])->op == OP_iota && def_of(p, n->in[1])->op == OP_iota;
 }
 
 static void put_first(product_run *r, uint32_t i)
@@ -91,7 +91,7 @@ static void take_movement(const pass *p, product_run *r, bool scales)
         for (int j = 0; j < n->n_in && r->n < MOST_RUN; j++) {
             const uint32_t d = p->g->value[n->in[j]].node;
             const nnc_node *from = &p->g->node[d];
-            if (!(moves((nnc_op)from->op) || (scales && is_scaled(p, from))) || run_has(r, d) ||
+            if (!(moves(from->op) || (scales && is_scaled(p, from))) || run_has(r, d) ||
                 p->e.is_static[d] || nnc_is_in_place(from) || placed_apart(from, n) ||
                 !feeds_only(p, r, from))
                 continue;
@@ -171,12 +171,12 @@ static const nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, c
 /* The region for a library, which adds masks from memory, where that takes less time than kernel *k of region v; otherwise v. */
 static nnc_ref with_mask(pass *p, nnc_ref v, const nnc_kernel **k, nnc_arena *mem, mask_list *made)
 {
-    const nnc_target *t = target_of(p, nnc_def(p->g, v));
+    const nnc_target *t = target_of(p, def_of(p, v));
     const char *why;
     if (!*k || (*k)->grid.spill || t->sm < 80)
         return v;
     const nnc_ref w = attention_mask_outside(p, v, made);
-    const nnc_kernel *other = w == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, w), mem, &why);
+    const nnc_kernel *other = w == NNC_NONE ? NULL : kernel_of(p, def_of(p, w), mem, &why);
     if (w == NNC_NONE)
         return v;
     /* the mask is a kernel of its own, of all layers that have it */
@@ -197,7 +197,7 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     }
     const nnc_target *t = target_of(p, &p->g->node[r.node[r.first]]);
     const nnc_ref out = p->g->node[r.node[r.n - 1]].out;
-    const int64_t inside = nnc_type_bytes(nnc_typeof(p->g, p->g->node[r.node[r.first]].out));
+    const int64_t inside = bytes_of(p, p->g->node[r.node[r.first]].out);
     NNC_LOCAL(nnc_arena) mem = {0};
     nnc_ref v = NNC_NONE;
     const nnc_kernel *k = NULL;
@@ -208,7 +208,7 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
         take_indices(p, &r);
         take_movement(p, &r, scales);
         v = region_build(p, r.node, r.n, &out, 1);
-        k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
+        k = v == NNC_NONE ? NULL : kernel_of(p, def_of(p, v), &mem, &why);
     }
     if (p->status != NNC_OK || v == NNC_NONE)
         return;

@@ -22,7 +22,7 @@ static bool find_after(walk *w)
     w->after = PASS_NEW(w->p, bool, w->body->n_value + 1);
     for (uint32_t i = 0; w->after && i < w->body->n_node; i++) {
         const nnc_node *n = &w->body->node[i];
-        bool after = nnc_op_class((nnc_op)n->op) == CL_contract;
+        bool after = nnc_op_class(n->op) == CL_contract;
         for (int k = 0; k < n->n_in; k++)
             after |= w->after[n->in[k]];
         for (int r = 0; r < n->n_out; r++)
@@ -38,7 +38,7 @@ static bool is_made(const walk *w, nnc_ref v, int depth)
     if (n->op == OP_input || n->op == OP_constant)
         return true;
     if (depth == 0 || n->n_out != 1 ||
-        !(nnc_op_is_ewise((nnc_op)n->op) || n->op == OP_reshape || n->op == OP_broadcast))
+        !(nnc_op_is_ewise(n->op) || n->op == OP_reshape || n->op == OP_broadcast))
         return false;
     for (int k = 0; k < n->n_in; k++)
         if (!is_made(w, n->in[k], depth - 1))
@@ -54,9 +54,10 @@ static nnc_ref find_mask(const walk *w)
         const nnc_node *n = &w->body->node[i];
         for (int k = 0; n->op == OP_add && k < 2; k++) {
             const nnc_ref m = n->in[k];
-            const nnc_op of = (nnc_op)nnc_def(w->body, m)->op;
-            if (w->after[n->in[!k]] && !w->after[m] && of != OP_input && of != OP_constant &&
-                nnc_typeof(w->body, m)->dtype == DT_f32 && is_made(w, m, DEEP))
+            const nnc_op producer = nnc_def(w->body, m)->op;
+            if (w->after[n->in[!k]] && !w->after[m] && producer != OP_input &&
+                producer != OP_constant && nnc_typeof(w->body, m)->dtype == DT_f32 &&
+                is_made(w, m, DEEP))
                 return m;
         }
     }
@@ -69,7 +70,7 @@ static bool same_constant(const pass *p, nnc_ref v, const walk *w, nnc_ref u)
 {
     double x, y;
     return nnc_const_scalar(p->g, v, &x) && nnc_const_scalar(w->body, u, &y) && x == y &&
-           nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(w->body, u));
+           nnc_type_same_shape(type_of(p, v), nnc_typeof(w->body, u));
 }
 
 static bool same_attributes(const nnc_node *a, const nnc_node *b)
@@ -82,7 +83,7 @@ static nnc_ref find_made(const walk *w, const nnc_node *n, const nnc_ref *in)
 {
     for (size_t i = 0; i < w->made->n; i++) {
         const nnc_ref v = w->made->at[i];
-        const nnc_node *m = nnc_def(w->p->g, v);
+        const nnc_node *m = def_of(w->p, v);
         bool same = m->op == n->op && m->n_in == n->n_in && m->device == w->region->device &&
                     m->task == w->region->task && !w->p->e.dead[node_index(w->p, m)];
         if (n->op == OP_constant)
@@ -112,7 +113,7 @@ static nnc_ref build(walk *w, nnc_ref v)
         w->p->g->device = w->region->device;
         w->p->g->task = w->region->task;
         r = nnc_copy_node(w->p->g, w->body, n, in);
-        if (r == NNC_NONE || !ARENA_ROOM(w->p->a, w->made->at, w->made->cap, w->made->n + 1)) {
+        if (r == NNC_NONE || !PASS_ROOM(w->p, w->made->at, w->made->cap, w->made->n + 1)) {
             pass_nomem(w->p);
             return NNC_NONE;
         }
@@ -179,8 +180,8 @@ static nnc_ref rebuild(walk *w, nnc_ref m, nnc_ref mask)
 
 nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made)
 {
-    const nnc_node region = *nnc_def(p->g, v); /* the array of nodes may move */
-    walk w = {.p = p, .made = made, .body = region.body, .region = nnc_def(p->g, v)};
+    const nnc_node region = *def_of(p, v); /* the array of nodes may move */
+    walk w = {.p = p, .made = made, .body = region.body, .region = def_of(p, v)};
     w.to = PASS_NEW(p, nnc_ref, region.body->n_value + 1);
     if (!w.to || !find_after(&w) || region.n_in >= NNC_KERNEL_ARGUMENTS)
         return NNC_NONE;
@@ -194,8 +195,7 @@ nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made)
     edit_at(p, p->g->value[v].node);
     w.region = &region;
     const nnc_ref mask = build(&w, m);
-    w.region = nnc_def(p->g, v);
+    w.region = def_of(p, v);
     const nnc_ref r = mask == NNC_NONE ? mask : rebuild(&w, m, mask);
-    edit_sync(p);
-    return p->status == NNC_OK ? r : NNC_NONE;
+    return edit_sync(p) ? r : NNC_NONE;
 }

@@ -60,14 +60,13 @@ static uint64_t hash_node(const nnc_graph *g, const nnc_node *n)
 
 static bool same(const pass *p, const nnc_node *a, const nnc_node *b)
 {
-    const nnc_graph *g = p->g;
     if (placed_apart(a, b) &&
         !(on_one_device(a, b) && edit_static(p, a->out))) /* init has no tasks */
         return false;
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || !attrs_equal(a, b))
         return false;
     for (uint32_t o = 0; o < a->n_out; o++)
-        if (!nnc_type_equal(nnc_typeof(g, a->out + o), nnc_typeof(g, b->out + o)))
+        if (!nnc_type_equal(type_of(p, a->out + o), type_of(p, b->out + o)))
             return false;
     if (a->op == OP_constant)
         return a->weight->size == b->weight->size &&

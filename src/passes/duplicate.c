@@ -49,11 +49,6 @@ typedef struct copier {
 
 /* ---- chains --------------------------------------------------------------------------------------------------------- */
 
-static int64_t bytes_of(const pass *p, nnc_ref v)
-{
-    return nnc_type_bytes(nnc_typeof(p->g, v));
-}
-
 /* Small: statistics and parameters of channels, and what is computed from them. */
 static bool is_small(const pass *p, nnc_ref v)
 {
@@ -70,8 +65,7 @@ static bool may_copy(const copier *c, uint32_t i)
         return false;
     if (nnc_is_view(p->g, n))
         return is_small(p, n->out);
-    return nnc_op_is_ewise((nnc_op)n->op) &&
-           (is_small(p, n->out) || !nnc_op_is_expensive((nnc_op)n->op));
+    return nnc_op_is_ewise(n->op) && (is_small(p, n->out) || !nnc_op_is_expensive(n->op));
 }
 
 static bool add_source(chain *x, nnc_ref v)
@@ -296,10 +290,8 @@ static bool is_possible(copier *c, uint32_t to, uint32_t i)
 
 static void add_copy(copier *c, uint32_t i, uint32_t to, bool of_tiny)
 {
-    if (!ARENA_ROOM(c->p->a, c->at, c->cap, c->n + 1)) {
-        pass_nomem(c->p);
+    if (!PASS_ROOM(c->p, c->at, c->cap, c->n + 1))
         return;
-    }
     c->at[c->n++] = (copy){i, to, of_tiny, c->of_node[i], c->in_group[to], NNC_NONE};
     c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
 }
@@ -350,7 +342,7 @@ static bool is_tiny(const copier *c, uint32_t g)
     for (uint32_t k = 0; k < c->s.group[g].n && all; k++) {
         const nnc_node *n = &p->g->node[c->s.group[g].member[k]];
         all = n->n_out == 1 && is_small(p, n->out) &&
-              (nnc_op_is_ewise((nnc_op)n->op) || nnc_is_view(p->g, n));
+              (nnc_op_is_ewise(n->op) || nnc_is_view(p->g, n));
     }
     return all;
 }
@@ -366,10 +358,10 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
     if (is_tiny(c, to) || kernel->rows != INT64_MAX || !in_one_part(c, i, kernel->member[0]))
         return false;
     for (uint32_t at = 0, u; edit_next_user(p, n->out, &at, &u);)
-        if (group_of(&c->s, u) == to && !nnc_op_is_ewise((nnc_op)p->g->node[u].op) &&
+        if (group_of(&c->s, u) == to && !nnc_op_is_ewise(p->g->node[u].op) &&
             !nnc_is_view(p->g, &p->g->node[u]))
             return false;
-    const double ops = nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1;
+    const double ops = nnc_op_is_expensive(n->op) ? EXPENSIVE_FLOPS : 1;
     return ops * (double)kernel->numel / (double)nnc_max64(t->flops_f32, 1) <=
            2 * (double)kernel->bytes / (double)nnc_max64(t->copy_bytes_s, 1);
 }

@@ -25,13 +25,11 @@ void pass_nomem(pass *p)
 void *pass_alloc(pass *p, size_t n, size_t size)
 {
     void *m = nnc_arena_alloc(p->a, n, size);
-    if (!m)
-        pass_nomem(p);
+    (void)pass_made(p, m);
     return m;
 }
 
-/* Did an allocation succeed? If not, the pass is out of memory. */
-static bool made(pass *p, bool allocated)
+bool pass_made(pass *p, bool allocated)
 {
     if (!allocated)
         pass_nomem(p);
@@ -41,7 +39,7 @@ static bool made(pass *p, bool allocated)
 static bool add_use(pass *p, nnc_ref v, uint32_t node)
 {
     edit *e = &p->e;
-    if (!made(p, ARENA_ROOM(p->a, e->uses, e->cap_uses, e->n_uses + 1)))
+    if (!PASS_ROOM(p, e->uses, e->cap_uses, e->n_uses + 1))
         return false;
     e->uses[e->n_uses++] = (use){.node = node};
     uint32_t at = (uint32_t)e->n_uses;
@@ -81,16 +79,16 @@ static void set_cost(pass *p, uint32_t i, nnc_cost c)
     e->cost[i] = c;
 }
 
-void edit_sync(pass *p)
+bool edit_sync(pass *p)
 {
     edit *e = &p->e;
     nnc_graph *g = p->g;
     if (g->status != NNC_OK && p->status == NNC_OK)
         p->status = g->status;
     if (p->status != NNC_OK || (e->n_node == g->n_node && e->n_value == g->n_value))
-        return;
-    if (!made(p, grow_arrays(p)))
-        return;
+        return p->status == NNC_OK;
+    if (!pass_made(p, grow_arrays(p)))
+        return false;
     for (; e->n_value < g->n_value; e->n_value++)
         e->head[e->n_value] = e->tail[e->n_value] = e->n_use[e->n_value] =
             e->n_out_use[e->n_value] = 0;
@@ -101,9 +99,10 @@ void edit_sync(pass *p)
         e->is_static[i] = static_now(p, i);
         for (int k = 0; k < g->node[i].n_in; k++)
             if (!add_use(p, g->node[i].in[k], i))
-                return;
+                return false;
         set_cost(p, i, cost_now(p, i));
     }
+    return true;
 }
 
 nnc_status edit_open(pass *p)
@@ -133,7 +132,7 @@ void edit_at(pass *p, uint32_t i)
 
 static bool is_collective(const pass *p, uint32_t i)
 {
-    return nnc_op_class((nnc_op)p->g->node[i].op) == CL_collective;
+    return nnc_op_class(p->g->node[i].op) == CL_collective;
 }
 
 void edit_at_operand(pass *p, uint32_t reader, nnc_ref v)
@@ -164,7 +163,7 @@ void edit_refresh(pass *p, uint32_t i)
         const nnc_node *node = &p->g->node[i];
         for (uint32_t o = 0; turned && o < node->n_out; o++)
             for (uint32_t u = 0, r; edit_next_user(p, node->out + o, &u, &r);) {
-                if (!made(p, ARENA_ROOM(p->a, stack, cap, n + 1)))
+                if (!PASS_ROOM(p, stack, cap, n + 1))
                     return;
                 stack[n++] = r;
             }
@@ -194,7 +193,7 @@ void edit_sweep(pass *p, uint32_t i)
         if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && edit_unused(p, i)) {
             e->dead[i] = true;
             set_cost(p, i, (nnc_cost){0});
-            if (!made(p, ARENA_ROOM(p->a, stack, cap, n + node->n_in + 1)))
+            if (!PASS_ROOM(p, stack, cap, n + node->n_in + 1))
                 return;
             for (int k = 0; k < node->n_in; k++) {
                 e->n_use[node->in[k]]--;
@@ -224,7 +223,7 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
 {
     const nnc_type dense = nnc_type_dense(want);
-    if (v == NNC_NONE || nnc_type_equal(nnc_typeof(p->g, v), &dense))
+    if (v == NNC_NONE || nnc_type_equal(type_of(p, v), &dense))
         return v;
     int64_t order[NNC_MAX_RANK];
     for (int d = 0; d < want->rank; d++)
@@ -235,13 +234,13 @@ nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
 
 nnc_ref edit_like(pass *p, nnc_ref v, nnc_ref from)
 {
-    const nnc_type want = *nnc_typeof(p->g, from), dense = nnc_type_dense(&want);
+    const nnc_type want = *type_of(p, from), dense = nnc_type_dense(&want);
     const nnc_attr axis = nnc_ai(AT_axis, 0);
     bool part = false;
     v = edit_in_order(p, v, &want);
     for (uint32_t u = 0, i; edit_next_user(p, from, &u, &i);)
         part |= p->g->node[i].op == OP_concat && nnc_is_in_place(&p->g->node[i]);
-    if (v == NNC_NONE || !part || !nnc_is_view(p->g, nnc_def(p->g, v)))
+    if (v == NNC_NONE || !part || !nnc_is_view(p->g, def_of(p, v)))
         return v;
     return nnc_build_typed(p->g, OP_concat, 1, &v, 1, &axis, &dense);
 }
@@ -259,16 +258,14 @@ static void move_name(pass *p, nnc_ref from, nnc_ref to)
 void edit_replace(pass *p, nnc_ref from, nnc_ref to)
 {
     edit *e = &p->e;
-    edit_sync(p);
-    if (p->status != NNC_OK || from == to || from == NNC_NONE || to == NNC_NONE)
+    if (!edit_sync(p) || from == to || from == NNC_NONE || to == NNC_NONE)
         return;
-    nnc_type dense = nnc_type_dense(nnc_typeof(p->g, from));
-    if (nnc_type_equal(
-            &dense, nnc_typeof(p->g, to))) { /* what is a part of a larger value stays one */
-        p->g->value[to].type = *nnc_typeof(p->g, from);
+    nnc_type dense = nnc_type_dense(type_of(p, from));
+    if (nnc_type_equal(&dense, type_of(p, to))) { /* what is a part of a larger value stays one */
+        p->g->value[to].type = *type_of(p, from);
         edit_refresh(p, p->g->value[to].node);
     }
-    if (!nnc_type_equal(nnc_typeof(p->g, from), nnc_typeof(p->g, to))) {
+    if (!nnc_type_equal(type_of(p, from), type_of(p, to))) {
         p->status = nnc_fail0(
             p->sink, NNC_E_BUG, "pass %s: a value is replaced by one of another type", p->name);
         return;

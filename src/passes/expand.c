@@ -27,8 +27,7 @@ nnc_status pass_expand(pass *p)
         if (!n.origin || !*n.origin)
             n.origin = layer_name(p, &n);
         nnc_ref r = nnc_expand(p->g, &n, n.in);
-        edit_sync(p);
-        if (p->status != NNC_OK)
+        if (!edit_sync(p))
             break;
         if (r == NNC_NONE)
             return nnc_fail(p->sink, NNC_E_BUG, n.loc, "%s has no lowering", nnc_ops[n.op].name);

@@ -50,16 +50,14 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
     if ((n->op != OP_linear && n->op != OP_conv && n->op != OP_matmul) || !t ||
         t->kind != NNC_T_cuda || !edit_static(p, n->in[1]))
         return false;
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
+    const nnc_type *x = type_of(p, n->in[0]), *w = type_of(p, n->in[1]);
     if ((x->dtype != DT_f32 && x->dtype != DT_f16 && x->dtype != DT_bf16) ||
-        !nnc_type_is_row_major(x) || !nnc_type_is_row_major(w) ||
-        !in_order(nnc_typeof(p->g, n->out)))
+        !nnc_type_is_row_major(x) || !nnc_type_is_row_major(w) || !in_order(type_of(p, n->out)))
         return false;
     const nnc_dtype asked = nnc_precision_dtype(nnc_policy_precision(&p->o->policy));
     *r = (row_product){
         .is = {.matrices = 1,
-            .dtype = x->dtype == DT_f32 && p->will_run >> PASS_precision & 1 ? asked
-                                                                             : (nnc_dtype)x->dtype,
+            .dtype = x->dtype == DT_f32 && p->will_run >> PASS_precision & 1 ? asked : x->dtype,
             .tf32 = uses_tf32(p, t),
             .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
     if (n->op == OP_matmul && !matmul_rows(n, x, w, r))
@@ -78,7 +76,7 @@ static nnc_ref reshaped(pass *p, nnc_ref v, int rank, const int64_t *dim)
 {
     if (v == NNC_NONE)
         return v;
-    const nnc_type *t = nnc_typeof(p->g, v);
+    const nnc_type *t = type_of(p, v);
     const bool same = t->rank == rank && memcmp(t->dim, dim, sizeof *dim * (size_t)rank) == 0;
     return same ? v : nnc_reshape(p->g, nnc_reshaped(p->g, v), rank, dim);
 }
@@ -93,7 +91,7 @@ static nnc_ref as_matrices(pass *p, nnc_ref v, const row_product *r, int64_t row
 
 static nnc_ref build_rows(pass *p, const nnc_node *n, const row_product *r)
 {
-    const nnc_type y = *nnc_typeof(p->g, n->out);
+    const nnc_type y = *type_of(p, n->out);
     const nnc_attr a[] = {nnc_ai(AT_transpose_b, 1), nnc_ai(AT_as_kernel, 1)};
     const int64_t one[] = {1, r->is.outputs}, swap[] = {0, 2, 1}, flat[] = {1, 0};
     nnc_ref x = as_matrices(p, n->in[0], r, r->is.rows, r->is.terms),
@@ -128,8 +126,7 @@ static void replace(pass *p, uint32_t i)
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
     const nnc_ref v = build_rows(p, &n, &r);
-    edit_sync(p);
-    if (p->status != NNC_OK || v == NNC_NONE)
+    if (!edit_sync(p) || v == NNC_NONE)
         return;
     edit_replace(p, n.out, v);
     remark_applied(p, &l, rule,

@@ -6,13 +6,13 @@
 /* Weights of 16-bit models are folded in f32, so that they are rounded once instead of four times. */
 static nnc_ref widen(pass *p, nnc_ref v)
 {
-    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, v)->dtype;
+    nnc_dtype d = type_of(p, v)->dtype;
     return d == DT_f16 || d == DT_bf16 ? nnc_cast(p->g, v, DT_f32) : v;
 }
 
 static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
 {
-    if (v == NNC_NONE || nnc_typeof(p->g, v)->dtype == d)
+    if (v == NNC_NONE || type_of(p, v)->dtype == d)
         return v;
     return nnc_cast(p->g, v, d);
 }
@@ -20,7 +20,7 @@ static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
 /* w scaled per output channel, which is dimension 0 for conv and linear, and 0 and 1 for conv_transpose [C, K/groups, ...]. */
 static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 {
-    nnc_type t = *nnc_typeof(p->g, w);
+    nnc_type t = *type_of(p, w);
     int64_t dim[NNC_MAX_RANK],
         wide[NNC_MAX_RANK]; /* weights of a convolution have rank 5 at most */
     if (c->op != OP_conv_transpose) {
@@ -42,7 +42,7 @@ static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 
 static const char *blocker(pass *p, const nnc_node *bn)
 {
-    const nnc_node *c = nnc_def(p->g, bn->in[0]);
+    const nnc_node *c = def_of(p, bn->in[0]);
     for (int k = 1; k < 5; k++)
         if (!edit_static(p, bn->in[k]))
             return "its statistics or factors are computed at run time";
@@ -51,7 +51,7 @@ static const char *blocker(pass *p, const nnc_node *bn)
             "its operand comes from %s, which has no weights to fold it into; it is fused as two "
             "elementwise ops",
             nnc_ops[c->op].name);
-    if (c->op == OP_linear && nnc_typeof(p->g, c->out)->rank != 2)
+    if (c->op == OP_linear && type_of(p, c->out)->rank != 2)
         return "the channels of batchnorm are dimension 1, the features of linear the last one";
     if (!(nnc_attr_float(bn, AT_eps, 1e-5) > 0)) /* inf - inf between its products would be NaN */
         return "its eps is 0: a variance of 0 would make the weights infinite";
@@ -74,8 +74,8 @@ static void fold(pass *p, uint32_t i)
     uint32_t ci = g->value[bn.in[0]].node;
     nnc_node c = g->node[ci];
     layers l = layers_of(p, ci, i);
-    nnc_dtype d = (nnc_dtype)nnc_typeof(g, c.in[1])->dtype;
-    nnc_type type = *nnc_typeof(g, bn.out);
+    nnc_dtype d = type_of(p, c.in[1])->dtype;
+    nnc_type type = *type_of(p, bn.out);
     edit_at(p, i);
     nnc_ref gamma = widen(p, bn.in[1]), beta = widen(p, bn.in[2]), mean = widen(p, bn.in[3]);
     nnc_ref var = widen(p, bn.in[4]), w = widen(p, c.in[1]);
@@ -83,8 +83,7 @@ static void fold(pass *p, uint32_t i)
         edit_sync(p);
         return;
     }
-    nnc_ref eps =
-        nnc_scalar(g, (nnc_dtype)nnc_typeof(g, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
+    nnc_ref eps = nnc_scalar(g, type_of(p, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
     nnc_ref s =
         nnc_build2(g, OP_div, gamma, nnc_build1(g, OP_sqrt, nnc_build2(g, OP_add, var, eps)));
     nnc_ref shift =
@@ -94,7 +93,7 @@ static void fold(pass *p, uint32_t i)
     in[1] = g->status == NNC_OK ? narrow(p, scale_weights(p, &c, w, s), d) : NNC_NONE;
     in[2] = narrow(p, b, d);
     g->origin = c.origin && bn.origin ? remark_text(p, "%s+%s", c.origin, bn.origin) : bn.origin;
-    nnc_ref y = nnc_build_typed(g, (nnc_op)c.op, 3, in, c.n_attr, c.attr, &type);
+    nnc_ref y = nnc_build_typed(g, c.op, 3, in, c.n_attr, c.attr, &type);
     edit_sync(p);
     edit_replace(p, bn.out, y);
     remark_applied(p, &l, "batchnorm into weights",

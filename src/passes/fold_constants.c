@@ -13,16 +13,11 @@ enum {
     MAX_WORK = 1 << 22, /* maximum multiply-adds of one component */
 };
 
-static bool exact_only(const pass *p)
-{
-    return p->o->level == 1;
-}
-
 static bool all_integers(const nnc_graph *g, const nnc_node *n)
 {
-    bool ints = nnc_dtype_kind((nnc_dtype)nnc_typeof(g, n->out)->dtype) == NNC_INT;
+    bool ints = nnc_dtype_kind(nnc_typeof(g, n->out)->dtype) == NNC_INT;
     for (int k = 0; k < n->n_in; k++)
-        ints = ints && nnc_dtype_kind((nnc_dtype)nnc_typeof(g, n->in[k])->dtype) == NNC_INT;
+        ints = ints && nnc_dtype_kind(nnc_typeof(g, n->in[k])->dtype) == NNC_INT;
     return ints;
 }
 
@@ -34,8 +29,8 @@ static bool rounds_once(nnc_op op)
 /* True when the run computes the same bits as the evaluator. */
 static bool keeps_bits(const nnc_graph *g, const nnc_node *n)
 {
-    nnc_class k = nnc_op_class((nnc_op)n->op);
-    if (k == CL_move || rounds_once((nnc_op)n->op) || n->op == OP_select)
+    nnc_class k = nnc_op_class(n->op);
+    if (k == CL_move || rounds_once(n->op) || n->op == OP_select)
         return true;
     if (k != CL_ewise && k != CL_reduce)
         return false;
@@ -60,7 +55,7 @@ static bool foldable(const pass *p, const bool *known, uint32_t i)
     for (uint32_t o = 0; o < n->n_out; o++)
         if (!small(p->g, n->out + o))
             return false;
-    return !exact_only(p) || keeps_bits(p->g, n);
+    return p->o->level != 1 || keeps_bits(p->g, n);
 }
 
 /* True when v, computed by a foldable node, is used by a node that stays. */
@@ -78,7 +73,7 @@ static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
 {
     nnc_ref r = nnc_constant_of(p->g, v);
     /* another order than row-major would need a relayout; not worth it for constants */
-    return r != NNC_NONE && nnc_type_equal(nnc_typeof(p->g, r), type) ? r : NNC_NONE;
+    return r != NNC_NONE && nnc_type_equal(type_of(p, r), type) ? r : NNC_NONE;
 }
 
 /* ---- components ---------------------------------------------------------------------------------------------------- */
@@ -138,7 +133,7 @@ typedef struct folder {
 static nnc_ref copy_operand(folder *f, nnc_graph *g, nnc_ref v)
 {
     if (f->made[v] != f->piece) { /* otherwise computed in the component, or copied */
-        f->map[v] = nnc_copy_node(g, f->p->g, nnc_def(f->p->g, v), NULL);
+        f->map[v] = nnc_copy_node(g, f->p->g, def_of(f->p, v), NULL);
         f->made[v] = f->piece;
     }
     return f->map[v];
@@ -147,8 +142,8 @@ static nnc_ref copy_operand(folder *f, nnc_graph *g, nnc_ref v)
 /* r, rounded to its type as in a run. */
 static nnc_ref rounded(nnc_graph *g, const nnc_node *n, nnc_ref r)
 {
-    nnc_dtype d = (nnc_dtype)nnc_typeof(g, r)->dtype;
-    if (!rounds_once((nnc_op)n->op) || !nnc_is_float(d) || d == DT_f64)
+    nnc_dtype d = nnc_typeof(g, r)->dtype;
+    if (!rounds_once(n->op) || !nnc_is_float(d) || d == DT_f64)
         return r;
     nnc_attr to = nnc_ai(AT_to, d);
     return nnc_build(g, OP_cast, 1, &r, 1, &to);
@@ -179,7 +174,7 @@ static void copy_node(folder *f, nnc_graph *g, uint32_t i)
 
 static void use_number(pass *p, nnc_ref v, const nnc_rval *val)
 {
-    nnc_type t = *nnc_typeof(p->g, v);
+    nnc_type t = *type_of(p, v);
     uint32_t from = p->g->value[v].node;
     layers l = layers_of(p, from, NNC_NONE);
     const char *word = nnc_ops[p->g->node[from].op].name;

@@ -28,13 +28,7 @@ typedef struct edge {
 /* True when v is used by an unmarked node or is an output. */
 static bool needed_outside(const groups *s, nnc_ref v)
 {
-    const pass *p = s->p;
-    if (edit_is_output(p, v))
-        return true;
-    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
-        if (i >= s->n_node || s->seen[i] != s->stamp)
-            return true;
-    return false;
+    return edit_is_output(s->p, v) || groups_leave(s, v);
 }
 
 /* The results of these nodes (ascending); at most one more than a kernel may have. Visits only the nodes and their users. */
@@ -87,14 +81,6 @@ static const nnc_target *target_on(const groups *s, uint32_t g)
     return target_of(s->p, &s->p->g->node[s->group[g].member[0]]);
 }
 
-/* A reason, or that there is no memory for one: not the answer that there is none. */
-const char *groups_reason(const groups *s, const char *text)
-{
-    if (!text)
-        pass_nomem(s->p);
-    return text;
-}
-
 /* ---- gain of a merge ----------------------------------------------------------------------------------------------- */
 
 static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
@@ -127,7 +113,7 @@ int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b)
             if (before == seen || g == b)
                 continue;
             s->mark[v] = seen;
-            int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+            int64_t bytes = bytes_of(p, v);
             if (g == a)
                 sum += all_users_inside(s, v, a, b) ? 2 * bytes : bytes;
             else if (before == by_a)
@@ -146,10 +132,9 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
         const group *g = &s->group[k ? b : a];
         int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
         if (g->bytes > SMALL_BYTES && own >= 4 * rows)
-            return groups_reason(
-                s, nnc_arena_printf(s->p->a,
-                       "one kernel for both would have only %lld row%s to run in parallel",
-                       (long long)rows, rows == 1 ? "" : "s"));
+            return remark_text(s->p,
+                "one kernel for both would have only %lld row%s to run in parallel",
+                (long long)rows, rows == 1 ? "" : "s");
     }
     return NULL;
 }
@@ -169,28 +154,26 @@ static const nnc_node *row_product(const groups *s, uint32_t g)
  * its kernel; before it only what may be computed again for each of them. */
 static const char *slows_product(groups *s, uint32_t a, uint32_t b)
 {
-    const pass *p = s->p;
+    pass *p = s->p;
     const nnc_node *before = row_product(s, a), *after = row_product(s, b);
     const uint32_t other = before ? b : a;
     if (!before && !after)
         return NULL;
     if (before && after)
         return "each is a product with a group of threads for each of its results";
-    const int64_t most = nnc_type_numel(nnc_typeof(p->g, before ? before->out : after->in[0]));
+    const int64_t most = numel_of(p, before ? before->out : after->in[0]);
     for (uint32_t k = 0; k < s->group[other].n; k++) {
         const nnc_node *n = &p->g->node[s->group[other].member[k]];
-        if (!nnc_op_is_ewise((nnc_op)n->op) && nnc_op_class(n->op) != CL_move)
-            return groups_reason(
-                s, nnc_arena_printf(p->a,
-                       "%s and a product of one row have different work for a group of threads",
-                       nnc_ops[n->op].name));
-        if (nnc_type_numel(nnc_typeof(p->g, n->out)) > most)
+        if (!nnc_op_is_ewise(n->op) && nnc_op_class(n->op) != CL_move)
+            return remark_text(p,
+                "%s and a product of one row have different work for a group of threads",
+                nnc_ops[n->op].name);
+        if (numel_of(p, n->out) > most)
             return "the product would be computed by few groups of threads, or again for each "
                    "element";
-        if (after && nnc_op_is_expensive((nnc_op)n->op))
-            return groups_reason(s,
-                nnc_arena_printf(p->a, "%s would be computed again for each result of the product",
-                    nnc_ops[n->op].name));
+        if (after && nnc_op_is_expensive(n->op))
+            return remark_text(p, "%s would be computed again for each result of the product",
+                nnc_ops[n->op].name);
     }
     return NULL;
 }
@@ -200,7 +183,7 @@ static bool sums_columns(const pass *p, const nnc_node *n)
 {
     const int64_t *axes;
     return nnc_attr_ints(n, AT_axes, &axes) > 0 && !reduces_contiguous(p, n) &&
-           nnc_type_numel(nnc_typeof(p->g, n->out)) > 1;
+           numel_of(p, n->out) > 1;
 }
 
 /* True when a reduction over columns reads more than a core's private caches hold, on a CPU. Reading the columns again, for users of
@@ -209,7 +192,7 @@ static bool sums_far_columns(const pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
     return t->kind == NNC_T_cpu && nnc_op_class(n->op) == CL_reduce && sums_columns(p, n) &&
-           nnc_type_bytes(nnc_typeof(p->g, n->in[0])) > t->l2_bytes * 3 / 2;
+           bytes_of(p, n->in[0]) > t->l2_bytes * 3 / 2;
 }
 
 static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
@@ -219,13 +202,12 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
     for (uint32_t k = 0; k < s->group[a].n; k++) {
         const nnc_node *n = &p->g->node[s->group[a].member[k]];
         if (sums_far_columns(p, n))
-            most = nnc_min64(most, nnc_type_numel(nnc_typeof(p->g, n->in[0])));
+            most = nnc_min64(most, numel_of(p, n->in[0]));
     }
     for (uint32_t k = 0; k < s->group[b].n && most <= s->group[b].numel; k++) {
         const nnc_node *n = &p->g->node[s->group[b].member[k]];
         for (int j = 0; j < n->n_in; j++)
-            if (group_of(s, p->g->value[n->in[j]].node) == a &&
-                nnc_type_numel(nnc_typeof(p->g, n->in[j])) < most)
+            if (group_of(s, p->g->value[n->in[j]].node) == a && numel_of(p, n->in[j]) < most)
                 return "columns would be read again, in short pieces, once their sums are known";
     }
     return NULL;
@@ -261,14 +243,11 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
     s->work = nnc_min64(all, work);
     if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
-        return groups_reason(
-            s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-                   text_us_beside(s->p, one, apart), text_us_beside(s->p, apart, one)));
+        return remark_text(s->p, "one kernel is expected to take %s, the two %s",
+            text_us_beside(s->p, one, apart), text_us_beside(s->p, apart, one));
     if (all - work > work / 4) /* other threads may be late, or have other work */
-        return groups_reason(
-            s, nnc_arena_printf(s->p->a,
-                   "one kernel is expected to take %s of all threads, the two %s",
-                   text_us_beside(s->p, all, work), text_us_beside(s->p, work, all)));
+        return remark_text(s->p, "one kernel is expected to take %s of all threads, the two %s",
+            text_us_beside(s->p, all, work), text_us_beside(s->p, work, all));
     return NULL;
 }
 
@@ -326,8 +305,7 @@ static bool reads_feeder(
     const nnc_node *to = &p->g->node[nodes[i]];
     for (uint32_t k = 0; k < i; k++) {
         const nnc_node *from = &p->g->node[nodes[k]];
-        const bool small = nnc_op_class((nnc_op)from->op) != CL_reduce &&
-                           nnc_type_numel(nnc_typeof(p->g, from->out)) <= few;
+        const bool small = nnc_op_class(from->op) != CL_reduce && numel_of(p, from->out) <= few;
         for (int j = 0; j < to->n_in && marked[k] && small; j++)
             if (to->in[j] >= from->out && to->in[j] < from->out + from->n_out)
                 return true;
@@ -346,14 +324,14 @@ static void divide_sums(
     count[0] = count[1] = 0;
     for (uint32_t i = n; i-- > 0;) {
         const nnc_node *d = &g->node[nodes[i]];
-        if (nnc_op_class((nnc_op)d->op) == CL_reduce) {
+        if (nnc_op_class(d->op) == CL_reduce) {
             sums[i] = true;
-            few = nnc_max64(few, nnc_type_numel(nnc_typeof(g, d->out)));
+            few = nnc_max64(few, numel_of(s->p, d->out));
         }
         sums[i] = sums[i] || feeds_marked(s->p, nodes, sums, n, i);
     }
     for (uint32_t i = 0; i < n; i++) {
-        const bool large = nnc_type_numel(nnc_typeof(g, g->node[nodes[i]].out)) > few;
+        const bool large = numel_of(s->p, g->node[nodes[i]].out) > few;
         sums[i] = sums[i] || (!large && reads_feeder(s->p, nodes, sums, i, few));
         if (sums[i] || large)
             part[sums[i]][count[sums[i]]++] = nodes[i];
@@ -551,11 +529,9 @@ static edge *find_edges(groups *s, uint32_t *count)
             uint32_t from = p->g->value[v].node;
             if (!s->fusable[from] || (k && p->g->node[i].in[k - 1] == v))
                 continue;
-            if (!ARENA_ROOM(p->a, e, cap, n + 1)) {
-                pass_nomem(p);
+            if (!PASS_ROOM(p, e, cap, n + 1))
                 return NULL;
-            }
-            e[n++] = (edge){from, i, nnc_type_bytes(nnc_typeof(p->g, v))};
+            e[n++] = (edge){from, i, bytes_of(p, v)};
         }
     if (n)
         qsort(e, n, sizeof *e, by_bytes);
@@ -651,10 +627,8 @@ static void remark_apart(groups *s)
                     (!generated(s, user[k]) &&
                         (prologues_follow || !is_contraction(p, &p->g->node[user[k]]))))
                     continue;
-                if (!ARENA_ROOM(p->a, list, cap, n + 1)) {
-                    pass_nomem(p);
+                if (!PASS_ROOM(p, list, cap, n + 1))
                     return;
-                }
                 list[n++] = (struct apart){{group_of(s, i), group_of(s, user[k])}, i, user[k]};
             }
         }
@@ -700,9 +674,8 @@ static uint32_t *region_nodes(groups *s, uint32_t r, bool drop, int *count, int 
         for (uint32_t o = 0; o < m->n_out; o++)
             s->mark[m->out + o] = in;
         for (int j = 0; j < m->n_in; j++) {
-            const nnc_node *d = nnc_def(p->g, m->in[j]);
-            if (d->op == OP_constant && nnc_type_numel(nnc_typeof(p->g, d->out)) == 1 &&
-                !is_marked(s, d->out, in)) {
+            const nnc_node *d = def_of(p, m->in[j]);
+            if (d->op == OP_constant && numel_of(p, d->out) == 1 && !is_marked(s, d->out, in)) {
                 assert(d->out < s->n_value);
                 s->mark[d->out] = in;
                 list[c++] = node_index(p, d);
@@ -740,13 +713,13 @@ static void rewrite(groups *s, uint32_t r, const char *note)
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
             else if (!nnc_is_view(p->g, m))
-                inside += nnc_type_bytes(nnc_typeof(p->g, m->out + o));
+                inside += bytes_of(p, m->out + o);
         }
     }
     uint32_t real = s->group[r].n_real;
     const char *when = p->e.is_static[r] ? "when weights are loaded, " : "";
     nnc_ref v = region_build(p, nodes, n, out, n_out);
-    const char *words = v == NNC_NONE ? "" : node_word(p, nnc_def(p->g, v));
+    const char *words = v == NNC_NONE ? "" : node_word(p, def_of(p, v));
     for (int k = 0; k < n_out; k++)
         edit_replace(p, out[k], v + (nnc_ref)k);
     const char *rule = remark_text(p, "%s in one kernel", words);

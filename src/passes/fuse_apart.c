@@ -215,7 +215,7 @@ static const char *reason_of(pass *p, int64_t one, int64_t written, int64_t part
     for (int i = 0; i < 3; i++)
         more = (int)nnc_max64(more, nnc_us_digits(ns[i], ns[(i + 1) % 3]));
     const char *as = text_us_to(p, written, more);
-    return nnc_arena_printf(p->a,
+    return remark_text(p,
         "one kernel of all these layers does not promise to be 3 %% faster: it takes %s by "
         "estimate, as written %s%s",
         text_us_to(p, one, more), as,
@@ -245,7 +245,7 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
         for (uint32_t k = cut[j]; k < j; k++)
             for (uint32_t i = 0; i < d->u[k].n; i++)
                 label[d->u[k].node[i]] = d->u[cut[j]].node[0];
-    const char *why = groups_reason(s, reason_of(s->p, one, written, parts));
+    const char *why = reason_of(s->p, one, written, parts);
     for (uint32_t k = 0; k < s->group[g].n; k++)
         s->taken[s->group[g].member[k]] = why;
     return true;

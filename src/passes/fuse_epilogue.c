@@ -6,15 +6,10 @@
 #include "passes/internal.h"
 #include <math.h>
 
-static bool has_bias(const nnc_node *c)
-{
-    return c->op != OP_matmul && c->n_in == 3;
-}
-
 /* True when v has one number per output channel of contraction c. */
 static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 {
-    const nnc_type *y = nnc_typeof(p->g, c->out), *t = nnc_typeof(p->g, v);
+    const nnc_type *y = type_of(p, c->out), *t = type_of(p, v);
     int ch = c->op == OP_matmul || c->op == OP_linear ? y->rank - 1 : 1, shift = y->rank - t->rank;
     return c->op != OP_conv_wgrad && ch >= 0 && shift >= 0 && ch >= shift &&
            t->dim[ch - shift] == y->dim[ch] && nnc_type_numel(t) == y->dim[ch];
@@ -25,7 +20,7 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 static bool is_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&
-           (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
+           (c->op == OP_matmul || c->n_in != 3 || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
 /* Appends op n, the chain's k-th, applied to x, to the question. NULL, or the reason why it cannot be part of an epilogue. */
@@ -33,23 +28,23 @@ static const char *add_op(
     pass *p, uint32_t i, nnc_ask *a, int k, const nnc_node *n, nnc_ref x, const char *engine)
 {
     const nnc_node *c = &p->g->node[i];
-    const nnc_type *y = nnc_typeof(p->g, c->out);
+    const nnc_type *y = type_of(p, c->out);
     nnc_post post;
     nnc_ref other = n->op == OP_add ? other_operand(n, x) : NNC_NONE;
-    a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->out));
+    a->strided = a->strided || !nnc_type_is_dense(type_of(p, n->out));
     if (!nnc_node_post(n, &post))
         return remark_text(
             p, "%s is not supported in epilogues of %s", nnc_ops[n->op].name, engine);
     if (other == x)
         return "it adds the result to itself";
     if (n->op == OP_add && is_bias(p, c, other) && k == 0 &&
-        nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out))) {
+        nnc_type_same_shape(type_of(p, x), type_of(p, n->out))) {
         a->bias = true;
         return NULL;
     }
     if (n->op == OP_add) {
-        const nnc_type *t = nnc_typeof(p->g, other);
-        if (!nnc_type_same_shape(y, nnc_typeof(p->g, n->out)) || !nnc_type_same_shape(y, t))
+        const nnc_type *t = type_of(p, other);
+        if (!nnc_type_same_shape(y, type_of(p, n->out)) || !nnc_type_same_shape(y, t))
             return "the added tensor is neither one number per channel nor of the result's shape";
         if (!nnc_type_same_memory(y, t))
             return "the added tensor has another memory order";
@@ -64,7 +59,7 @@ static const char *add_op(
 /* Is v computed on another device than node c? With v in its epilogue, c would wait for that device before it begins. */
 static bool is_received(const pass *p, const nnc_node *c, nnc_ref v)
 {
-    return !edit_static(p, v) && nnc_def(p->g, v)->op != OP_input &&
+    return !edit_static(p, v) && def_of(p, v)->op != OP_input &&
            nnc_home(p->g, v) != nnc_home(p->g, c->out);
 }
 
@@ -95,7 +90,7 @@ const char *epilogue_allows(
         return "it is placed on another device";
     if (placed_apart(c, n))
         return placed_apart(c, n);
-    if (nnc_typeof(p->g, x)->dtype != nnc_typeof(p->g, n->out)->dtype)
+    if (type_of(p, x)->dtype != type_of(p, n->out)->dtype)
         return remark_text(p, "%s stores results in the type of its operands", e->name);
     if (n->op == OP_add && is_received(p, c, other_operand(n, x)))
         return "its device would wait for another one's part before it computes its own";
@@ -125,7 +120,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
     if (c == CL_move)
         return n->op != OP_broadcast && !nnc_index_operand(n);
     bool once = c == CL_ewise || c == CL_ecomp || c == CL_reduce || c == CL_comp;
-    return once && nnc_type_numel(nnc_typeof(p->g, n->out)) <= nnc_type_numel(nnc_typeof(p->g, v));
+    return once && numel_of(p, n->out) <= numel_of(p, v);
 }
 
 /* True when the rest of the chain, from node `first` on, is part of a kernel that is needed in any case. */
@@ -136,7 +131,7 @@ static bool is_absorbed(pass *p, const epilogue *all, int first)
     int n = users_through_views(p, v, user, NNC_COUNT(user));
     bool costly = false, yes = n > 0 && n <= (int)NNC_COUNT(user) && !edit_is_output(p, v);
     for (int k = first; k < all->n; k++)
-        costly = costly || nnc_op_is_expensive((nnc_op)p->g->node[all->node[k]].op);
+        costly = costly || nnc_op_is_expensive(p->g->node[all->node[k]].op);
     for (int k = 0; k < n && yes; k++)
         yes = absorbs(p, &p->g->node[user[k]], v, costly);
     return yes && (n == 1 || !costly);
@@ -148,14 +143,14 @@ static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
-    int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x));
+    int64_t bytes = 2 * bytes_of(p, x);
     if (t->kind == NNC_T_cpu)
         return nnc_add_sat(
             spill_ns(t, bytes / 2), expected_ns(p, chain->node + from, chain->n - from,
                                         &p->g->node[chain->node[chain->n - 1]].out, 1, NULL));
     for (int k = from; k < chain->n; k++) {
         const nnc_node *n = &p->g->node[chain->node[k]];
-        bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;
+        bytes += n->op == OP_add ? bytes_of(p, other_operand(n, x)) : 0;
         x = n->out;
     }
     return nnc_target_time_ns(t, 0, bytes);
@@ -219,17 +214,16 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
 {
     nnc_node c = p->g->node[i], a = p->g->node[add];
     nnc_ref b = other_operand(&a, c.out), in[3] = {c.in[0], c.in[1]};
-    int64_t k = nnc_type_numel(nnc_typeof(p->g, b));
+    int64_t k = numel_of(p, b);
     edit_at(p, add);
-    if (nnc_typeof(p->g, b)->rank != 1)
+    if (type_of(p, b)->rank != 1)
         b = nnc_reshape(p->g, b, 1, &k);
     in[2] = c.n_in == 3 ? nnc_build2(p->g, OP_add, c.in[2], b) : b;
     p->g->origin = union_origin(p, (uint32_t[]){i, add}, 2);
     /* the sum's order: where b has as many elements as the result, it may be written otherwise and is the same memory */
-    nnc_type type = nnc_type_dense(nnc_typeof(p->g, a.out));
-    nnc_ref r = nnc_build_typed(p->g, (nnc_op)c.op, 3, in, c.n_attr, c.attr, &type);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    nnc_type type = nnc_type_dense(type_of(p, a.out));
+    nnc_ref r = nnc_build_typed(p->g, c.op, 3, in, c.n_attr, c.attr, &type);
+    if (!edit_sync(p))
         return i;
     edit_replace(p, a.out, r);
     return p->g->value[r].node;
@@ -302,7 +296,7 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
 
 bool epilogue_of_library(pass *p, nnc_ref v)
 {
-    const nnc_node *last = nnc_def(p->g, v), *c = last;
+    const nnc_node *last = def_of(p, v), *c = last;
     epilogue e = {0};
     nnc_post post;
     if (target_of(p, last)->kind == NNC_T_cpu)

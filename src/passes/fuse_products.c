@@ -91,7 +91,7 @@ static bool find_run(const pass *p, uint32_t i, run *r)
         return false;
     *r = (run){.node = {i}, .n = 1};
     while ((next = next_reader(p, r)) != NNC_NONE && !is_contraction(p, &p->g->node[next])) {
-        if (r->n == MOST - 1 || next < i || nnc_op_class((nnc_op)p->g->node[next].op) == CL_loop)
+        if (r->n == MOST - 1 || next < i || nnc_op_class(p->g->node[next].op) == CL_loop)
             return false;
         r->node[r->n++] = next;
     }
@@ -100,7 +100,7 @@ static bool find_run(const pass *p, uint32_t i, run *r)
     r->last = r->n;
     r->node[r->n++] = next;
     const nnc_node *after = edit_only_user(p, p->g->node[next].out);
-    const nnc_node *source = operand < 0 ? NULL : nnc_def(p->g, a->in[operand]);
+    const nnc_node *source = operand < 0 ? NULL : def_of(p, a->in[operand]);
     if (escapes(p, r))
         return false;
     if (is_transpose(p, after))
@@ -169,7 +169,7 @@ static int64_t bytes_inside(const pass *p, const run *r)
     int64_t sum = 0;
     for (int i = r->first; i < r->last; i++)
         if (convs || i == r->first)
-            sum = nnc_add_sat(sum, nnc_type_bytes(nnc_typeof(p->g, p->g->node[r->node[i]].out)));
+            sum = nnc_add_sat(sum, bytes_of(p, p->g->node[r->node[i]].out));
     return sum;
 }
 
@@ -187,9 +187,8 @@ static const char *blocker(pass *p, const run *r)
 {
     const nnc_node *a = &p->g->node[r->node[r->first]];
     const nnc_target *t = target_of(p, a);
-    const nnc_type *s = nnc_typeof(p->g, a->out);
-    const int64_t row =
-        s->rank ? s->dim[s->order[s->rank - 1]] * nnc_dtype_size((nnc_dtype)s->dtype) : 0;
+    const nnc_type *s = type_of(p, a->out);
+    const int64_t row = s->rank ? s->dim[s->order[s->rank - 1]] * nnc_dtype_size(s->dtype) : 0;
     const char *why;
     int operand;
     if (nnc_target_interprets(t))
@@ -203,7 +202,7 @@ static const char *blocker(pass *p, const run *r)
                 p, "the %s between them is in place", node_word(p, &p->g->node[r->node[i]]));
     if (s->dtype != DT_f32 && s->dtype != DT_f64)
         return remark_text(p, "kernels of several products are of f32 or f64, not of %s",
-            nnc_dtype_name((nnc_dtype)s->dtype));
+            nnc_dtype_name(s->dtype));
     if (has_windows(p, r) && spills_ns(p, r) == 0)
         return remark_text(p, "%s pass between them, which stay in the L2 cache",
             text_bytes(p, bytes_inside(p, r)));
@@ -228,15 +227,8 @@ static const char *blocker(pass *p, const run *r)
 
 static int64_t copy_ns(const pass *p, nnc_ref v)
 {
-    const nnc_target *t = target_of(p, nnc_def(p->g, v));
-    return edit_static(p, v) ? 0
-                             : nnc_target_time_ns(t, 0, 2 * nnc_type_bytes(nnc_typeof(p->g, v)));
-}
-
-/* Is v a copy of an operand's transpose, which panels are made from directly? */
-static bool is_turned(const pass *p, nnc_ref v)
-{
-    return is_transpose(p, nnc_def(p->g, v)) && edit_only_user(p, v);
+    const nnc_target *t = target_of(p, def_of(p, v));
+    return edit_static(p, v) ? 0 : nnc_target_time_ns(t, 0, 2 * bytes_of(p, v));
 }
 
 /* The second operand of product i, in its node or NNC_NONE, and the bytes that each of its matrices has. */
@@ -247,7 +239,7 @@ static nnc_ref second_of(const pass *p, uint32_t i, int64_t *bytes)
     const nnc_node *core = contraction_in(n, 1, &operand);
     const nnc_type *w = nnc_typeof(n->op == OP_fused ? n->body : p->g, core->in[1]);
     const int least = core->op == OP_conv ? 0 : w->rank - 2;
-    *bytes = nnc_dtype_size((nnc_dtype)w->dtype);
+    *bytes = nnc_dtype_size(w->dtype);
     for (int d = w->rank; d > 0 && d > least; d--)
         *bytes = nnc_mul_sat(*bytes, w->dim[d - 1]);
     return operand < 0 ? NNC_NONE : n->in[operand];
@@ -267,8 +259,10 @@ static int64_t apart_ns(pass *p, const run *r)
             contraction_ask(p, n, &ask);
             const nnc_offer o = nnc_target_offer(t, &ask);
             const nnc_ref w = second_of(p, at, &bytes);
-            ns = nnc_add_sat(
-                ns, nnc_add_sat(o.time_ns, w != NNC_NONE && is_turned(p, w) ? copy_ns(p, w) : 0));
+            /* panels are made directly from what a transpose copies */
+            const bool turned =
+                w != NNC_NONE && is_transpose(p, def_of(p, w)) && edit_only_user(p, w);
+            ns = nnc_add_sat(ns, nnc_add_sat(o.time_ns, turned ? copy_ns(p, w) : 0));
         } else if (i < r->first || i > r->last) {
             ns = nnc_add_sat(ns, copy_ns(p, n->out));
         } else if (!nnc_is_view(p->g, n)) {
@@ -293,8 +287,8 @@ static int64_t product_ns(pass *p, const run *r, uint32_t i)
     contraction_ask(p, n, &ask);
     ask.dynamic = false;
     const nnc_ref source = n->in[contraction_in(n, 0, &operand) ? operand : 0];
-    ask.bytes -= i == r->node[r->first] ? 0 : nnc_type_bytes(nnc_typeof(p->g, source));
-    ask.bytes -= i == r->node[r->last] ? 0 : nnc_type_bytes(nnc_typeof(p->g, n->out));
+    ask.bytes -= i == r->node[r->first] ? 0 : bytes_of(p, source);
+    ask.bytes -= i == r->node[r->last] ? 0 : bytes_of(p, n->out);
     one.threads = 1;
     const nnc_offer o = nnc_target_offer(&one, &ask);
     return o.ok ? o.time_ns : INT64_MAX;
@@ -314,9 +308,9 @@ static int64_t units_ns(const nnc_target *t, const nnc_kernel *k, int64_t work, 
 
 static bool has_functions(const nnc_node *n)
 {
-    bool any = nnc_op_is_expensive((nnc_op)n->op);
+    bool any = nnc_op_is_expensive(n->op);
     for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node; i++)
-        any |= nnc_op_is_expensive((nnc_op)n->body->node[i].op);
+        any |= nnc_op_is_expensive(n->body->node[i].op);
     return any;
 }
 
@@ -349,7 +343,7 @@ static int64_t convs_ns(pass *p, const run *r, const nnc_kernel *k, nnc_arena *m
             return 0;
         }
         const nnc_kernel *q = &part[j++].k;
-        const double results = (double)nnc_max64(nnc_type_numel(nnc_typeof(p->g, c->out)), 1),
+        const double results = (double)nnc_max64(numel_of(p, c->out), 1),
                      points = (double)nnc_kernel_points(q, (1u << q->n_outer) - 1),
                      again = 1 + (points / results - 1) * (double)(blocks - 1) / (double)blocks;
         (void)second_of(p, r->node[i], &bytes);
@@ -396,7 +390,7 @@ nnc_kernel *products_kernel(pass *p, const nnc_node *n, nnc_arena *mem, const ch
     int count = 0;
     uint32_t *list = PASS_NEW(p, uint32_t, g->n_node);
     for (uint32_t i = 0; list && i < g->n_node; i++)
-        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf || g->node[i].op == OP_iota)
+        if (nnc_op_class(g->node[i].op) != CL_leaf || g->node[i].op == OP_iota)
             list[count++] = i;
     *why = NULL;
     nnc_kernel *k =
@@ -432,7 +426,7 @@ static bool compete(pass *p, const run *r, const layers *l, const char *rule)
     const char *why = "";
     nnc_ref v = p->status == NNC_OK ? region_build(p, r->node, r->n, &out, 1) : NNC_NONE;
     v = v == NNC_NONE ? v : pack_products(p, v);
-    nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, nnc_def(p->g, v), &mem, &why);
+    nnc_kernel *k = v == NNC_NONE ? NULL : kernel_of(p, def_of(p, v), &mem, &why);
     if (p->status != NNC_OK)
         return false;
     const int64_t one = !k ? 0 : convs ? convs_ns(p, r, k, &mem) : kernel_ns(p, r, k, &mem);

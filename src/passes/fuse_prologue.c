@@ -12,7 +12,7 @@
 static const char *not_elementwise(
     pass *p, const nnc_graph *g, const nnc_node *n, const nnc_type *type)
 {
-    nnc_class c = nnc_op_class((nnc_op)n->op);
+    nnc_class c = nnc_op_class(n->op);
     if (n->op == OP_constant || n->op == OP_input)
         return NULL;
     if ((c != CL_ewise && c != CL_ecomp) || n->n_out != 1)
@@ -29,7 +29,7 @@ static const char *not_elementwise(
 static const char *blocker(pass *p, uint32_t d, uint32_t i, const nnc_node *c, nnc_ref v)
 {
     const nnc_node *a = &p->g->node[d];
-    const nnc_type *x = nnc_typeof(p->g, v);
+    const nnc_type *x = type_of(p, v);
     const nnc_graph *g = a->op == OP_fused ? a->body : p->g;
     const char *why = NULL;
     if (p->g->value[v].node != d)
@@ -95,7 +95,7 @@ static bool read_before(pass *p, nnc_ref v, uint32_t i)
 /* May node i overwrite the memory of its operand v? */
 static bool may_overwrite(pass *p, nnc_ref v, uint32_t i)
 {
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     return nnc_op_class(d->op) != CL_leaf && !edit_static(p, v) && !nnc_is_view(p->g, d) &&
            read_before(p, v, i);
 }
@@ -106,9 +106,9 @@ static int64_t moved_bytes(pass *p, uint32_t d)
 {
     const nnc_node *n = &p->g->node[d];
     int64_t bytes = nnc_node_cost(p->g, n).bytes;
-    const nnc_type *y = nnc_typeof(p->g, n->out);
+    const nnc_type *y = type_of(p, n->out);
     for (int k = 0; k < n->n_in; k++)
-        if (nnc_type_same_memory(nnc_typeof(p->g, n->in[k]), y) && may_overwrite(p, n->in[k], d))
+        if (nnc_type_same_memory(type_of(p, n->in[k]), y) && may_overwrite(p, n->in[k], d))
             return bytes - nnc_type_bytes(y);
     return bytes;
 }
@@ -145,11 +145,9 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
     const nnc_offer apart = nnc_target_offer(t, &ask);
     int64_t flops = a->op == OP_fused
                         ? elementwise_flops(a->body, a->body->node + a->body->n_node)
-                        : nnc_type_numel(nnc_typeof(p->g, a->out)) *
-                              (nnc_op_is_expensive((nnc_op)a->op) ? EXPENSIVE_FLOPS : 1);
+                        : numel_of(p, a->out) * (nnc_op_is_expensive(a->op) ? EXPENSIVE_FLOPS : 1);
     const int64_t rest = kernel_ns(p, d, t, &flops);
-    ask.prologue =
-        nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);
+    ask.prologue = nnc_max64(nnc_ceildiv(flops, nnc_max64(numel_of(p, a->out), 1)), 1);
     const nnc_offer both = nnc_target_offer(t, &ask);
     if (!apart.ok || !both.ok) {
         remark_declined(p, l, rule, "%s", both.why ? both.why : "no engine has a prologue");
@@ -171,11 +169,11 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
 /* The generated kernel that computes v, through views, or NNC_NONE. */
 static uint32_t kernel_of(const pass *p, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(p->g, v);
+    const nnc_node *n = def_of(p, v);
     while (n->n_in && nnc_is_view(p->g, n))
-        n = nnc_def(p->g, n->in[0]);
-    bool none = nnc_op_class((nnc_op)n->op) == CL_leaf || is_contraction(p, n) ||
-                p->e.is_static[node_index(p, n)];
+        n = def_of(p, n->in[0]);
+    bool none =
+        nnc_op_class(n->op) == CL_leaf || is_contraction(p, n) || p->e.is_static[node_index(p, n)];
     return none ? NNC_NONE : node_index(p, n);
 }
 

@@ -14,7 +14,7 @@ static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
             bool kept = false;
             for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i) && !kept;)
                 kept = i >= s->n_node || (s->late[i] && s->seen[i] != s->stamp);
-            sum += kept ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
+            sum += kept ? bytes_of(p, v) : 0;
         }
     }
     return sum;
@@ -56,11 +56,11 @@ static int64_t bytes_read(groups *s, uint32_t a)
             const nnc_ref v = n->in[j];
             const uint32_t d = p->g->value[v].node;
             bool only = s->mark[v] != seen && !s->late[d] && !p->e.is_static[d] &&
-                        nnc_op_class((nnc_op)p->g->node[d].op) != CL_leaf;
+                        nnc_op_class(p->g->node[d].op) != CL_leaf;
             s->mark[v] = seen;
             for (uint32_t u = 0, i; only && edit_next_user(p, v, &u, &i);)
                 only = !s->late[i] || group_of(s, i) == a;
-            bytes += only ? nnc_type_bytes(nnc_typeof(p->g, v)) : 0;
+            bytes += only ? bytes_of(p, v) : 0;
         }
     }
     return bytes;
@@ -83,9 +83,8 @@ static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
     }
     return bytes <= results
                ? NULL
-               : groups_reason(s, nnc_arena_printf(s->p->a,
-                                      "%s would be kept for the backward pass, instead of %s",
-                                      text_bytes(s->p, bytes), text_bytes(s->p, results)));
+               : remark_text(s->p, "%s would be kept for the backward pass, instead of %s",
+                     text_bytes(s->p, bytes), text_bytes(s->p, results));
 }
 
 /* A kernel of main that computes results for the step keeps them until then. */
@@ -113,9 +112,8 @@ static const char *keeps_more(groups *s, uint32_t a, uint32_t b)
     const int64_t after = bytes_kept(s, nodes, n);
     return after <= before
                ? NULL
-               : groups_reason(s, nnc_arena_printf(s->p->a,
-                                      "%s would be kept for the backward pass, instead of %s",
-                                      text_bytes(s->p, after), text_bytes(s->p, before)));
+               : remark_text(s->p, "%s would be kept for the backward pass, instead of %s",
+                     text_bytes(s->p, after), text_bytes(s->p, before));
 }
 
 /* Is group a of the step? */
@@ -154,10 +152,10 @@ static const int64_t *find_updates(pass *p)
     int64_t *bytes = first < g->n_output ? PASS_NEW(p, int64_t, g->n_node + 1) : NULL;
     for (uint32_t o = first; bytes && o < g->n_output; o++) {
         nnc_ref v = g->output[o];
-        const int64_t size = nnc_type_bytes(nnc_typeof(g, v));
+        const int64_t size = bytes_of(p, v);
         bytes[g->value[v].node] = size;
-        while (nnc_is_view(g, nnc_def(g, v)) && nnc_def(g, v)->op == OP_reshape) {
-            v = nnc_def(g, v)->in[0];
+        while (nnc_is_view(g, def_of(p, v)) && def_of(p, v)->op == OP_reshape) {
+            v = def_of(p, v)->in[0];
             bytes[g->value[v].node] = size;
         }
     }

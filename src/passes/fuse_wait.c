@@ -18,7 +18,7 @@ static bool is_apart(const groups *s, nnc_ref v)
 {
     const pass *p = s->p;
     const uint32_t d = p->g->value[v].node;
-    return s->gradient[d] || p->e.is_static[d] || nnc_op_class((nnc_op)p->g->node[d].op) == CL_leaf;
+    return s->gradient[d] || p->e.is_static[d] || nnc_op_class(p->g->node[d].op) == CL_leaf;
 }
 
 /* The largest gradient that node i reads, with the gradients that it is computed from, unless it takes their place. 0: it reads none. */
@@ -28,13 +28,13 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
     int64_t most = 0;
     for (int k = 0; k < g->node[i].n_in; k++) {
         const nnc_ref v = nnc_reshaped(g, g->node[i].in[k]);
-        const nnc_node *d = nnc_def(g, v);
+        const nnc_node *d = def_of(s->p, v);
         if (!s->gradient[g->value[v].node])
             continue;
-        int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
-        for (int j = 0; j < d->n_in && nnc_op_class((nnc_op)d->op) != CL_ewise; j++)
+        int64_t bytes = bytes_of(s->p, v);
+        for (int j = 0; j < d->n_in && nnc_op_class(d->op) != CL_ewise; j++)
             if (s->gradient[g->value[d->in[j]].node])
-                bytes = nnc_add_sat(bytes, nnc_type_bytes(nnc_typeof(g, d->in[j])));
+                bytes = nnc_add_sat(bytes, bytes_of(s->p, d->in[j]));
         most = nnc_max64(most, bytes);
     }
     return most;
@@ -45,8 +45,7 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
 static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
 {
     const int64_t gradient = gradient_bytes(s, i);
-    return gradient ? gradient + nnc_type_bytes(nnc_typeof(s->p->g, v)) +
-                          s->before[s->place[s->p->g->value[v].node]]
+    return gradient ? gradient + bytes_of(s->p, v) + s->before[s->place[s->p->g->value[v].node]]
                     : 0;
 }
 
@@ -72,7 +71,7 @@ static void find_kept(const groups *s, int64_t *kept)
     const pass *p = s->p;
     const nnc_graph *g = p->g;
     for (nnc_ref v = s->n_value; v-- > 0;) {
-        const int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
+        const int64_t bytes = bytes_of(p, v);
         int64_t sum = 0;
         for (uint32_t u = 0, r; edit_next_user(p, v, &u, &r);) {
             if (!s->late[r])
@@ -152,8 +151,7 @@ static nnc_ref largest_operand(const groups *s, uint32_t a, uint32_t b)
         for (int j = 0; j < n->n_in; j++) {
             const nnc_ref v = n->in[j];
             if (!is_apart(s, v) && group_of(s, g->value[v].node) != a && is_used_up(s, v, a, b) &&
-                (largest == NNC_NONE ||
-                    nnc_type_bytes(nnc_typeof(g, v)) > nnc_type_bytes(nnc_typeof(g, largest))))
+                (largest == NNC_NONE || bytes_of(s->p, v) > bytes_of(s->p, largest)))
                 largest = v;
         }
     }
@@ -170,7 +168,7 @@ static int64_t bytes_passed(const groups *s, uint32_t a, uint32_t b, nnc_ref v, 
         *in_use = nnc_max64(*in_use, bytes_in_use(s, i, v));
         for (int j = 0; j < g->node[i].n_in; j++)
             if (group_of(s, g->value[g->node[i].in[j]].node) == a)
-                sum += nnc_type_bytes(nnc_typeof(g, g->node[i].in[j]));
+                sum += bytes_of(s->p, g->node[i].in[j]);
     }
     return sum;
 }
@@ -181,15 +179,13 @@ const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b)
     int64_t in_use = 0;
     if (v == NNC_NONE)
         return NULL;
-    const int64_t bytes = nnc_type_bytes(nnc_typeof(s->p->g, v)),
-                  passed = bytes_passed(s, a, b, v, &in_use);
+    const int64_t bytes = bytes_of(s->p, v), passed = bytes_passed(s, a, b, v, &in_use);
     if (passed > bytes / SHARE || in_use <= s->peak)
         return NULL;
-    return groups_reason(
-        s, nnc_arena_printf(s->p->a,
-               "%s would stay in memory until the gradient is there, instead of %s, and raise the "
-               "peak to %s",
-               text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use)));
+    return remark_text(s->p,
+        "%s would stay in memory until the gradient is there, instead of %s, and raise the "
+        "peak to %s",
+        text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use));
 }
 
 /* Is v in memory however nodes are fused: an output, or read by an op that takes part in no kernel? */
@@ -198,15 +194,6 @@ static bool is_stored(const groups *s, nnc_ref v)
     bool any = edit_is_output(s->p, v);
     for (uint32_t u = 0, i; !any && edit_next_user(s->p, v, &u, &i);)
         any = i >= s->n_node || !s->fusable[i];
-    return any;
-}
-
-/* Do unmarked nodes read v? */
-static bool leaves(const groups *s, nnc_ref v)
-{
-    bool any = false;
-    for (uint32_t u = 0, i; !any && edit_next_user(s->p, v, &u, &i);)
-        any = i >= s->n_node || s->seen[i] != s->stamp;
     return any;
 }
 
@@ -220,8 +207,8 @@ static int64_t bytes_stored(
     for (uint32_t k = 0; k < n; k++)
         for (nnc_ref v = g->node[nodes[k]].out; v < g->node[nodes[k]].out + g->node[nodes[k]].n_out;
              v++) {
-            const int64_t bytes = is_stored(s, v) || (s->gradient[nodes[k]] && leaves(s, v))
-                                      ? nnc_type_bytes(nnc_typeof(g, v))
+            const int64_t bytes = is_stored(s, v) || (s->gradient[nodes[k]] && groups_leave(s, v))
+                                      ? bytes_of(s->p, v)
                                       : 0;
             sum = nnc_add_sat(sum, bytes);
             *again = nnc_add_sat(*again, s->gradient[nodes[k]] ? 0 : bytes);
@@ -256,20 +243,19 @@ static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64
     const uint32_t place = last_place(s, nodes, n);
     bool sums = false;
     for (uint32_t k = 0; k<n && * again> 0; k++) {
-        sums = sums || nnc_op_class((nnc_op)g->node[nodes[k]].op) == CL_reduce;
+        sums = sums || nnc_op_class(g->node[nodes[k]].op) == CL_reduce;
         for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
             const nnc_ref v = g->node[nodes[k]].in[j];
             const uint32_t d = g->value[v].node;
-            const bool given =
-                s->p->e.is_static[d] || nnc_op_class((nnc_op)g->node[d].op) == CL_leaf;
+            const bool given = s->p->e.is_static[d] || nnc_op_class(g->node[d].op) == CL_leaf;
             if (given || (s->late[d] && !s->gradient[d] && !is_stored(s, v)) ||
                 s->seen[d] == s->stamp || s->mark[v] == s->stamp ||
                 (!s->late[d] && s->place[d] != place)) /* counted as kept */
                 continue;
             s->mark[v] = s->stamp;
-            const int64_t bytes = nnc_type_bytes(nnc_typeof(g, v));
+            const int64_t bytes = bytes_of(s->p, v);
             sum = nnc_add_sat(sum, bytes);
-            operand = s->gradient[d] && !leaves(s, v) ? nnc_max64(operand, bytes) : operand;
+            operand = s->gradient[d] && !groups_leave(s, v) ? nnc_max64(operand, bytes) : operand;
         }
     }
     return nnc_add_sat(sum, s->before[place]) - (sums ? 0 : nnc_min64(operand, largest));
@@ -284,7 +270,7 @@ static int64_t bytes_between(const groups *s, uint32_t a, uint32_t b)
         const nnc_node *n = &g->node[s->group[a].member[k]];
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++)
             if (reads(s, v, b) && !is_stored(s, v))
-                sum = nnc_add_sat(sum, nnc_type_bytes(nnc_typeof(g, v)));
+                sum = nnc_add_sat(sum, bytes_of(s->p, v));
     }
     return sum;
 }
@@ -307,9 +293,9 @@ const char *computes_beside(groups *s, uint32_t a, uint32_t b)
         all <= bytes_at_once(s, s->group[a].member, s->group[a].n, &of_a) ||
         all <= bytes_at_once(s, s->group[b].member, s->group[b].n, &of_b))
         return NULL;
-    return groups_reason(s, nnc_arena_printf(s->p->a,
-                                "%s of what is computed again would be in memory beside the "
-                                "kernel's other results, and "
-                                "raise the peak to %s",
-                                text_bytes(s->p, again), text_bytes(s->p, all)));
+    return remark_text(s->p,
+        "%s of what is computed again would be in memory beside the "
+        "kernel's other results, and "
+        "raise the peak to %s",
+        text_bytes(s->p, again), text_bytes(s->p, all));
 }

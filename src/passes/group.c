@@ -88,6 +88,14 @@ void groups_mark(groups *s, const uint32_t *nodes, uint32_t n)
         s->seen[nodes[k]] = s->stamp;
 }
 
+bool groups_leave(const groups *s, nnc_ref v)
+{
+    bool any = false;
+    for (uint32_t u = 0, i; !any && edit_next_user(s->p, v, &u, &i);)
+        any = i >= s->n_node || s->seen[i] != s->stamp;
+    return any;
+}
+
 static void visit(groups *s, uint32_t g, uint32_t *top)
 {
     if (s->seen[g] == s->stamp)

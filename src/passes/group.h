@@ -64,6 +64,7 @@ void groups_part(groups *s, const uint32_t *nodes, uint32_t n);
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
 /* Marks these nodes in s->seen; valid until the next search of groups. */
 void groups_mark(groups *s, const uint32_t *nodes, uint32_t n);
+bool groups_leave(const groups *s, nnc_ref v); /* do unmarked nodes read v? */
 
 /* ---- fuse.c ---- */
 /* The groups that become kernels. */
@@ -76,8 +77,6 @@ int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *w
 void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n);
 /* Bytes that one kernel for both saves: b's reads of a's results, writes without other users, shared operands. */
 int64_t groups_bytes_saved(groups *s, uint32_t a, uint32_t b);
-/* A reason, or that there is no memory for one: not the answer that there is none. */
-const char *groups_reason(const groups *s, const char *text);
 
 /* ---- fuse_step.c ---- */
 void groups_of_step(groups *s); /* finds what step_blocker asks */

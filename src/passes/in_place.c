@@ -63,11 +63,10 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
 /* At level 1, which keeps every bit: does n sum over axes that a kernel joins, or vectorises, where its operand has no gaps? */
 static bool adds_in_order(const pass *p, const nnc_node *n)
 {
-    const nnc_class class = nnc_op_class((nnc_op)n->op);
+    const nnc_class class = nnc_op_class(n->op);
     return p->o->level == 1 &&
            (class == CL_reduce || class == CL_comp || class == CL_contract || class == CL_window) &&
-           !(nnc_ops[n->op].flags & OF_exact) &&
-           nnc_is_float((nnc_dtype)nnc_typeof(p->g, n->in[0])->dtype);
+           !(nnc_ops[n->op].flags & OF_exact) && nnc_is_float(type_of(p, n->in[0])->dtype);
 }
 
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
@@ -116,7 +115,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
 {
     pass *p = s->p;
     const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     if (nnc_op_class(d->op) == CL_leaf)
         return d->op == OP_input ? "is an input" : "is a weight";
     if (edit_static(p, v))
@@ -136,7 +135,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is a result of a collective";
     if (!on_one_device(d, n))
         return "is computed on another device";
-    if (v == n->in[k] && memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
+    if (v == n->in[k] && memcmp(type_of(p, v)->order, t->order, t->rank))
         return "has another memory order";
     if (!nnc_type_is_dense(t) && (!takes_gaps(p, d) || in_epilogue(p, v)))
         return "is written by a library";
@@ -146,9 +145,9 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
 
 static nnc_type part_type(const pass *p, const nnc_node *n, int k)
 {
-    nnc_type t = *nnc_typeof(p->g, n->out), y = t;
+    nnc_type t = *type_of(p, n->out), y = t;
     int64_t axis = nnc_attr_int(n, AT_axis, 0);
-    t.dim[axis] = nnc_typeof(p->g, n->in[k])->dim[axis];
+    t.dim[axis] = type_of(p, n->in[k])->dim[axis];
     nnc_type_set_part(&t, &y);
     return t;
 }
@@ -157,9 +156,9 @@ static nnc_type part_type(const pass *p, const nnc_node *n, int k)
 static int64_t part_at(const pass *p, const nnc_node *n, int k)
 {
     int64_t stride[NNC_MAX_RANK], axis = nnc_attr_int(n, AT_axis, 0), at = 0;
-    nnc_type_strides(nnc_typeof(p->g, n->out), stride);
+    nnc_type_strides(type_of(p, n->out), stride);
     while (k-- > 0)
-        at += nnc_typeof(p->g, n->in[k])->dim[axis] * stride[axis];
+        at += type_of(p, n->in[k])->dim[axis] * stride[axis];
     return at;
 }
 
@@ -182,19 +181,19 @@ static bool all_there(parts *s, const nnc_node *n)
                                                : (nnc_place){n->out, 0};
     if (first.root == n->out || s->place[n->out].root != n->out || edit_is_output(p, n->out))
         return false;
-    nnc_type y = nnc_type_dense(nnc_typeof(p->g, n->out));
-    nnc_type_set_part(&y, nnc_typeof(p->g, first.root));
+    nnc_type y = nnc_type_dense(type_of(p, n->out));
+    nnc_type_set_part(&y, type_of(p, first.root));
     int64_t stride[NNC_MAX_RANK], axis = nnc_attr_int(n, AT_axis, 0), at = first.at;
     nnc_type_strides(&y, stride);
     for (int k = 0; k < n->n_in; k++) {
         nnc_ref there = lies_at(s, n->in[k], first.root, at);
-        const nnc_node *d = there == NNC_NONE ? NULL : nnc_def(p->g, there);
-        if (!d || !nnc_is_part(nnc_typeof(p->g, there), &y) || !on_one_device(d, n) ||
+        const nnc_node *d = there == NNC_NONE ? NULL : def_of(p, there);
+        if (!d || !nnc_is_part(type_of(p, there), &y) || !on_one_device(d, n) ||
             (d->op != OP_concat && nnc_is_view(p->g, d)))
             return false;
-        at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
+        at += type_of(p, there)->dim[axis] * stride[axis];
     }
-    int64_t size = nnc_dtype_size((nnc_dtype)y.dtype);
+    int64_t size = nnc_dtype_size(y.dtype);
     if (reader_objects(s, n->out, &y, n) || misplaced(p, n, &y, first.at * size))
         return false;
     s->place[n->out] = first;
@@ -208,7 +207,7 @@ static bool all_there(parts *s, const nnc_node *n)
 static bool is_absorbed(pass *p, const nnc_node *n, int k)
 {
     const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     nnc_class c = nnc_op_class(d->op);
     if (c == CL_comp || c == CL_reduce || c == CL_window)
         return false; /* it could be, but beside the concat's other operands such a kernel is slow */
@@ -222,7 +221,7 @@ static int pieces(const pass *p, const nnc_node *n)
 {
     int sum = 0;
     for (int k = 0; k < n->n_in; k++) {
-        const nnc_node *d = nnc_def(p->g, n->in[k]);
+        const nnc_node *d = def_of(p, n->in[k]);
         sum += d->op == OP_concat ? pieces(p, d) : 1;
     }
     return sum;
@@ -277,7 +276,7 @@ static int64_t concat_ns(pass *p, const nnc_node *n)
     const nnc_target *t = target_of(p, n);
     const uint32_t node = node_index(p, n);
     int64_t ns = t->kind == NNC_T_cpu ? expected_ns(p, &node, 1, &n->out, 1, NULL) : 0;
-    return ns ? ns : nnc_target_time_ns(t, 0, 2 * nnc_type_bytes(nnc_typeof(p->g, n->out)));
+    return ns ? ns : nnc_target_time_ns(t, 0, 2 * bytes_of(p, n->out));
 }
 
 /* What operand k of concat n takes once it is written in place or copied there; `share`: of the time of the concat's kernel, in which
@@ -369,8 +368,8 @@ static const char *choose_way(const parts *s, const nnc_node *n, how *way)
     use_of result = use_of_result(s, n);
     int64_t all = concat_ns(p, n);
     int64_t ns = !result.fused ? all : result.ns ? result.ns : all / 2; /* saved */
-    int64_t size = nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype);
-    double total = (double)nnc_type_bytes(nnc_typeof(p->g, n->out));
+    int64_t size = nnc_dtype_size(type_of(p, n->out)->dtype);
+    double total = (double)bytes_of(p, n->out);
     int copies = 0;
     if (result.fused && !result.stored && !result.ns)
         return "it is part of the kernel that reads it";
@@ -433,9 +432,9 @@ static nnc_ref update_of(const pass *p, nnc_ref v)
 /* Is the part of one dimension at o->at the update of state v? */
 static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
 {
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     const nnc_ref to = d->state ? update_of(p, v) : NNC_NONE;
-    const nnc_node *cut = to == NNC_NONE ? NULL : nnc_def(p->g, nnc_reshaped(p->g, to));
+    const nnc_node *cut = to == NNC_NONE ? NULL : def_of(p, nnc_reshaped(p->g, to));
     const int64_t *axes, *starts, *steps = NULL;
     if (!cut || cut->op != OP_slice || nnc_attr_ints(cut, AT_axes, &axes) != 1 ||
         (nnc_attr_ints(cut, AT_steps, &steps) && steps[0] != 1))
@@ -443,7 +442,7 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
     nnc_attr_ints(cut, AT_starts, &starts);
     o->value = o->value == NNC_NONE ? cut->in[0] : o->value;
     return o->value == cut->in[0] && starts[0] == o->at &&
-           nnc_type_equal(nnc_typeof(p->g, o->value), &o->type) && on_one_device(d, cut);
+           nnc_type_equal(type_of(p, o->value), &o->type) && on_one_device(d, cut);
 }
 
 /* Is v, or v under another shape, read by other nodes than those of op `there`, which have it in place? */
@@ -464,19 +463,19 @@ static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
     const pass *p = s->p;
     for (int k = 0; k < n->n_in && o->ok; k++) {
         const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
-        const nnc_node *d = nnc_def(p->g, v);
+        const nnc_node *d = def_of(p, v);
         if (d->op == OP_concat && !nnc_is_in_place(d)) {
             look_at_states(s, d, o);
             continue;
         }
-        const nnc_type *t = nnc_typeof(p->g, v);
+        const nnc_type *t = type_of(p, v);
         o->accumulates = o->accumulates < 0 ? d->accumulates : o->accumulates;
         o->ok = s->place[v].root == v && is_updated_by_part(p, v, o) &&
                 o->accumulates == d->accumulates && !reader_objects(s, v, t, n) &&
-                !(misplaced(p, n, t, o->at * nnc_dtype_size((nnc_dtype)t->dtype)) &&
+                !(misplaced(p, n, t, o->at * nnc_dtype_size(t->dtype)) &&
                     (is_read_alone(p, v, OP_concat) ||
                         is_read_alone(p, nnc_reshaped(p->g, update_of(p, v)), OP_reshape)));
-        o->at += nnc_type_numel(nnc_typeof(p->g, v));
+        o->at += numel_of(p, v);
     }
 }
 
@@ -486,7 +485,7 @@ static void place_states(parts *s, uint32_t i, nnc_ref root, int64_t at)
     pass *p = s->p;
     for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
         const nnc_ref x = p->g->node[i].in[k], v = nnc_reshaped(p->g, x);
-        const nnc_node *d = nnc_def(p->g, v);
+        const nnc_node *d = def_of(p, v);
         s->place[x] = s->place[v] = (nnc_place){root, at};
         if (d->op == OP_concat) {
             place_states(s, node_index(p, d), root, at);
@@ -494,7 +493,7 @@ static void place_states(parts *s, uint32_t i, nnc_ref root, int64_t at)
             const nnc_ref cut = nnc_reshaped(p->g, update_of(p, v));
             set_in_place(p, p->g->value[cut].node);
         }
-        at += nnc_type_numel(nnc_typeof(p->g, x));
+        at += numel_of(p, x);
     }
     if (p->status == NNC_OK)
         set_in_place(p, i);
@@ -505,7 +504,7 @@ static bool join_states(parts *s, uint32_t i)
 {
     pass *p = s->p;
     const nnc_node *n = &p->g->node[i];
-    one_state o = {NNC_NONE, *nnc_typeof(p->g, n->out), 0, -1, true};
+    one_state o = {NNC_NONE, *type_of(p, n->out), 0, -1, true};
     if (o.type.rank != 1 || pieces(p, n) > NNC_MAX_PARTS || s->place[n->out].root != n->out ||
         edit_is_output(p, n->out))
         return false;
@@ -548,8 +547,8 @@ static bool is_index_map(const pass *p, const nnc_node *n)
 static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nnc_place *place)
 {
     pass *p = s->p;
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
-    int64_t stride[NNC_MAX_RANK], at = 0, size = nnc_dtype_size((nnc_dtype)x->dtype);
+    const nnc_type *x = type_of(p, n->in[0]);
+    int64_t stride[NNC_MAX_RANK], at = 0, size = nnc_dtype_size(x->dtype);
     const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
     int n_axes = nnc_attr_ints(n, AT_axes, &axes), axis = (int)nnc_attr_int(n, AT_axis, 0);
     nnc_attr_ints(n, AT_starts, &starts);
@@ -567,10 +566,10 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
             return "a result is a part of a concat's";
     if (is_index_map(p, n))
         return "it is part of the kernels that read it";
-    if (!on_one_device(n, nnc_def(p->g, n->in[0])) && nnc_def(p->g, n->in[0])->op != OP_input)
+    if (!on_one_device(n, def_of(p, n->in[0])) && def_of(p, n->in[0])->op != OP_input)
         return "it is on another device than its operand";
     for (uint32_t o = 0; o < n->n_out; o++) {
-        type[o] = nnc_type_dense(nnc_typeof(p->g, n->out + o));
+        type[o] = nnc_type_dense(type_of(p, n->out + o));
         if (memcmp(type[o].order, x->order, x->rank))
             return "it changes the memory order";
         nnc_type_set_part(&type[o], x);

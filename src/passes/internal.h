@@ -68,11 +68,18 @@ typedef nnc_status (*pass_fn)(pass *p);
 void *pass_alloc(pass *p, size_t n, size_t size);
 #define PASS_NEW(p, T, n) ((T *)pass_alloc((p), (size_t)(n), sizeof(T)))
 void pass_nomem(pass *p); /* sets p->status to "out of memory" */
+bool pass_made(pass *p, bool allocated); /* returns `allocated`; where it is false, the pass is out of memory */
+/* ARENA_ROOM in p->a; false: out of memory, and p->status is set. */
+#define PASS_ROOM(p, at, cap, n) pass_made((p), ARENA_ROOM((p)->a, (at), (cap), (n)))
 /* The target of the device that node n is placed on; NULL: none is described. */
 static inline const nnc_target *target_of(const pass *p, const nnc_node *n)
 {
     return nnc_target_on(p->o->target, p->o->n_target, n->device);
 }
+static inline nnc_node *def_of(const pass *p, nnc_ref v) { return nnc_def(p->g, v); }
+static inline const nnc_type *type_of(const pass *p, nnc_ref v) { return nnc_typeof(p->g, v); }
+static inline int64_t numel_of(const pass *p, nnc_ref v) { return nnc_type_numel(type_of(p, v)); }
+static inline int64_t bytes_of(const pass *p, nnc_ref v) { return nnc_type_bytes(type_of(p, v)); }
 static inline bool on_one_device(const nnc_node *a, const nnc_node *b)
 {
     return a->device == b->device || (a->device < 1 && b->device < 1); /* -1 is device 0 */
@@ -93,8 +100,8 @@ nnc_status merge_of_tasks(pass *p) NNC_MUST;
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
 nnc_status edit_open(pass *p) NNC_MUST;
-/* Registers nodes built since the last call; also called by the functions below. */
-void edit_sync(pass *p);
+/* Registers nodes built since the last call; also called by the functions below. False: p->status is a failure. */
+bool edit_sync(pass *p);
 /* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
 /* The same for a node whose result replaces v: as operand of node `reader`, or, if `reader` computes v, as its result. A collective has no

@@ -21,7 +21,7 @@ static bool read_by_contractions(const pass *p, nnc_ref v)
 {
     bool all = !edit_is_output(p, v) && !edit_unused(p, p->g->value[v].node);
     for (uint32_t at = 0, u; all && edit_next_user(p, v, &at, &u);)
-        all = nnc_op_class((nnc_op)p->g->node[u].op) == CL_contract;
+        all = nnc_op_class(p->g->node[u].op) == CL_contract;
     return all;
 }
 
@@ -29,21 +29,18 @@ static bool is_candidate(const pass *p, const bool *late, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     if (n->op != OP_cast || p->e.dead[i] || p->e.is_static[i] || late[i] ||
-        target_of(p, n)->kind != NNC_T_cuda ||
-        nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype) != 2)
+        target_of(p, n)->kind != NNC_T_cuda || nnc_dtype_size(type_of(p, n->out)->dtype) != 2)
         return false;
-    const nnc_type *t = nnc_typeof(p->g, n->in[0]);
-    return nnc_def(p->g, n->in[0])->op == OP_param && t->dtype == DT_f32 &&
-           nnc_type_is_row_major(t) && nnc_type_numel(t) % ALIGN == 0 &&
-           read_by_contractions(p, n->out);
+    const nnc_type *t = type_of(p, n->in[0]);
+    return def_of(p, n->in[0])->op == OP_param && t->dtype == DT_f32 && nnc_type_is_row_major(t) &&
+           nnc_type_numel(t) % ALIGN == 0 && read_by_contractions(p, n->out);
 }
 
 /* May b be joined with a? */
 static bool are_alike(const pass *p, uint32_t a, uint32_t b)
 {
     const nnc_node *x = &p->g->node[a], *y = &p->g->node[b];
-    return nnc_typeof(p->g, x->out)->dtype == nnc_typeof(p->g, y->out)->dtype &&
-           !placed_apart(x, y);
+    return type_of(p, x->out)->dtype == type_of(p, y->out)->dtype && !placed_apart(x, y);
 }
 
 /* The joined cast as one line, or NNC_NONE. */
@@ -54,13 +51,12 @@ static nnc_ref build(pass *p, const casts *c)
     p->g->origin = union_origin(p, c->node, c->n);
     for (int k = 0; k < c->n; k++) {
         const nnc_ref w = p->g->node[c->node[k]].in[0];
-        const int64_t numel = nnc_type_numel(nnc_typeof(p->g, w));
+        const int64_t numel = numel_of(p, w);
         line[k] = nnc_reshape(p->g, w, 1, &numel);
     }
-    const nnc_dtype to = (nnc_dtype)nnc_typeof(p->g, p->g->node[c->node[0]].out)->dtype;
+    const nnc_dtype to = type_of(p, p->g->node[c->node[0]].out)->dtype;
     const nnc_ref y = nnc_cast(p->g, nnc_concat(p->g, c->n, line, 0), to);
-    edit_sync(p);
-    return p->status ? NNC_NONE : y;
+    return edit_sync(p) ? y : NNC_NONE;
 }
 
 static void replace(pass *p, const casts *c, nnc_ref y)
@@ -68,15 +64,14 @@ static void replace(pass *p, const casts *c, nnc_ref y)
     int64_t at = 0, end;
     for (int k = 0; k < c->n && p->status == NNC_OK; k++, at = end) {
         const nnc_ref old = p->g->node[c->node[k]].out;
-        const nnc_type t = *nnc_typeof(p->g, old);
+        const nnc_type t = *type_of(p, old);
         end = at + nnc_type_numel(&t);
         const nnc_attr cut[] = {nnc_av(AT_starts, 1, &at), nnc_av(AT_ends, 1, &end),
             nnc_av(AT_axes, 1, &(int64_t){0}), nnc_ai(AT_in_place, 1)};
         edit_at(p, c->node[k]);
         const nnc_ref part = nnc_build(p->g, OP_slice, 1, &y, 4, cut);
         const nnc_ref v = nnc_reshape(p->g, part, t.rank, t.dim);
-        edit_sync(p);
-        if (p->status == NNC_OK)
+        if (edit_sync(p))
             edit_replace(p, old, edit_like(p, v, old));
     }
 }
@@ -93,7 +88,7 @@ static void join(pass *p, const casts *c)
         const nnc_ref v = p->g->node[c->node[k]].out;
         layers_add(p, &l, c->node[k]);
         apart += expected_ns(p, &c->node[k], 1, &v, 1, NULL);
-        bytes += nnc_type_bytes(nnc_typeof(p->g, v));
+        bytes += bytes_of(p, v);
     }
     const nnc_ref y = build(p, c);
     if (y == NNC_NONE)

@@ -19,11 +19,6 @@ typedef struct lay {
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
 
-static bool is_conv(const nnc_node *n)
-{
-    return n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
-}
-
 static stand stand_of(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *y = nnc_typeof(g, n->out);
@@ -33,7 +28,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     case CL_ewise:
     case CL_ecomp:
     case CL_window: return FOLLOWS;
-    case CL_contract: return is_conv(n) ? FOLLOWS : ROW_MAJOR;
+    case CL_contract: return nnc_op_is_conv(n->op) ? FOLLOWS : ROW_MAJOR;
     case CL_collective: return n->op == OP_allreduce ? FOLLOWS : ROW_MAJOR;
     case CL_move:
         return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
@@ -52,7 +47,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
 /* True when operand k must have the node's order. Broadcast operands, weights and vectors may have any. */
 static bool sensitive(const pass *p, const nnc_node *n, int k)
 {
-    const nnc_type *t = nnc_typeof(p->g, n->in[k]), *y = nnc_typeof(p->g, n->out);
+    const nnc_type *t = type_of(p, n->in[k]), *y = type_of(p, n->out);
     if (t->rank < 3 || edit_static(p, n->in[k]) || n->op == OP_transpose || n->op == OP_relayout)
         return false;
     switch (nnc_op_class(n->op)) {
@@ -72,7 +67,7 @@ static bool reads_as_is(const pass *p, const nnc_node *n, int k)
     enum { FEW = 4 };
     const nnc_target *t = target_of(p, n);
     const nnc_target_engine *e = nnc_target_engine_for(t, ASK_conv);
-    return k == 0 && n->op == OP_conv && nnc_typeof(p->g, n->in[0])->dim[1] <= FEW &&
+    return k == 0 && n->op == OP_conv && type_of(p, n->in[0])->dim[1] <= FEW &&
            nnc_attr_int(n, AT_groups, 1) == 1 && e && nnc_target_runs_kernels(e) &&
            !nnc_target_engine_interprets(e);
 }
@@ -105,23 +100,21 @@ static int64_t loss_ns(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     nnc_cost c = nnc_node_cost(p->g, n);
-    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
-    if (n->n_in == 0 || edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 ||
+    nnc_dtype d = type_of(p, n->out)->dtype;
+    if (n->n_in == 0 || edit_static(p, n->out) || type_of(p, n->out)->rank < 3 ||
         !nnc_is_float(d) || d == DT_f64 ||
-        (!nnc_type_orders_differ(nnc_typeof(p->g, n->in[0])) &&
-            !nnc_type_orders_differ(nnc_typeof(p->g, n->out))))
+        (!nnc_type_orders_differ(type_of(p, n->in[0])) &&
+            !nnc_type_orders_differ(type_of(p, n->out))))
         return 0;
     const nnc_target *t = target_of(p, n);
     const int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
-    if (!is_conv(n) || !nnc_target_engine_for(t, ASK_conv) ||
+    if (!nnc_op_is_conv(n->op) || !nnc_target_engine_for(t, ASK_conv) ||
         !nnc_target_channels_last(t, d, uses_tf32(p, t)))
         return 0;
     if (t->kind == NNC_T_cpu)
         return contraction_loss_ns(p, n);
-    const nnc_type *w = nnc_typeof(p->g, n->op == OP_conv_wgrad ? n->out : n->in[1]);
-    int64_t window = 1;
-    for (int k = 2; k < w->rank; k++)
-        window *= w->dim[k];
+    const nnc_type *w = type_of(p, n->op == OP_conv_wgrad ? n->out : n->in[1]);
+    const int64_t window = nnc_type_extents(w, 2, w->rank);
     const bool grouped = nnc_attr_int(n, AT_groups, 1) > 1;
     if (grouped && w->dim[1] == 1)
         return 19 * ns;
@@ -134,10 +127,10 @@ static int64_t loss_ns(const pass *p, uint32_t i)
 static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t next)
 {
     pass *p = l->p;
-    const nnc_type *t = nnc_typeof(p->g, v);
+    const nnc_type *t = type_of(p, v);
     if (!nnc_type_orders_differ(t))
         return next;
-    const nnc_target *on = target_of(p, nnc_def(p->g, v));
+    const nnc_target *on = target_of(p, def_of(p, v));
     int64_t ns = nnc_target_time_ns(on, 0, 2 * nnc_type_bytes(t));
     if (!nnc_target_interprets(on))
         ns += nnc_target_start_ns(on, 1) - on->launch_ns;
@@ -194,7 +187,7 @@ static bool choose_orders(lay *l)
 static nnc_ref in_order(lay *l, nnc_ref v, bool last, uint32_t reader)
 {
     pass *p = l->p;
-    nnc_type t = *nnc_typeof(p->g, v), want = nnc_type_make((nnc_dtype)t.dtype, t.rank, t.dim);
+    nnc_type t = *type_of(p, v), want = nnc_type_make(t.dtype, t.rank, t.dim);
     if (last)
         nnc_type_channels_last(&want);
     if (nnc_type_equal(&t, &want))
@@ -210,11 +203,11 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
 {
     pass *p = l->p;
     layers ls = layers_of(p, p->g->value[v].node, reader);
-    const nnc_type *t = nnc_typeof(p->g, v);
-    if (!nnc_type_same_memory(t, nnc_typeof(p->g, l->other[v])))
+    const nnc_type *t = type_of(p, v);
+    if (!nnc_type_same_memory(t, type_of(p, l->other[v])))
         remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
             "%s of %s cross from the %s to the %s order here, copied once for all consumers",
-            text_bytes(p, nnc_type_bytes(t)), nnc_ops[nnc_def(p->g, v)->op].name,
+            text_bytes(p, nnc_type_bytes(t)), nnc_ops[def_of(p, v)->op].name,
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
@@ -230,14 +223,13 @@ static void turn_depthwise(pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     nnc_ref w = n->in[1];
-    nnc_type t = *nnc_typeof(p->g, w), want = t;
+    nnc_type t = *type_of(p, w), want = t;
     outputs_last(&want);
     if (!edit_static(p, w) || nnc_type_same_memory(&t, &want))
         return;
     edit_at(p, i);
     nnc_ref r = edit_in_order(p, w, &want);
-    edit_sync(p);
-    if (p->status == NNC_OK)
+    if (edit_sync(p))
         edit_set_operand(p, i, 1, r);
 }
 
@@ -247,7 +239,7 @@ static bool weights_follow(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
     const nnc_target *t = target_of(l->p, n);
-    return is_conv(n) && l->last[i] && t->kind == NNC_T_cuda &&
+    return nnc_op_is_conv(n->op) && l->last[i] && t->kind == NNC_T_cuda &&
            nnc_target_engine_for(t, ASK_conv) && !is_kernel_conv(l->p, n, NULL);
 }
 
@@ -263,8 +255,8 @@ static void turn_weights(lay *l, uint32_t i)
         return;
     }
     if (n->op == OP_conv_wgrad || !weights_follow(l, i) ||
-        !nnc_type_orders_differ(nnc_typeof(p->g, n->in[1])) ||
-        (!edit_static(p, n->in[1]) && nnc_def(p->g, n->in[1])->op != OP_cast))
+        !nnc_type_orders_differ(type_of(p, n->in[1])) ||
+        (!edit_static(p, n->in[1]) && def_of(p, n->in[1])->op != OP_cast))
         return;
     nnc_ref w = n->in[1], r = in_order(l, w, true, i);
     if (r != w && p->status == NNC_OK)
@@ -340,7 +332,7 @@ static void apply_outputs(lay *l)
 static bool is_seed(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
-    return !l->p->e.is_static[i] && (is_conv(n) || nnc_op_class(n->op) == CL_window);
+    return !l->p->e.is_static[i] && (nnc_op_is_conv(n->op) || nnc_op_class(n->op) == CL_window);
 }
 
 static const char *text_ns(pass *p, int64_t ns)
@@ -415,8 +407,7 @@ nnc_status pass_layout(pass *p)
         if (!p->e.is_static[i])
             apply_node(&l, i);
     apply_outputs(&l);
-    edit_sync(p);
-    if (p->status == NNC_OK)
+    if (edit_sync(p))
         remark_regions(&l, loss);
     return p->status ? p->status : merge_of_tasks(p);
 }

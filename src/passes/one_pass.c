@@ -26,11 +26,11 @@ static bool find_variance(const pass *p, uint32_t i, variance *f)
     if (v->op != OP_reduce_mean || !nnc_attr_int(v, AT_keepdims, 1) || p->e.dead[i] ||
         p->e.is_static[i])
         return false;
-    const nnc_node *s = nnc_def(g, v->in[0]);
+    const nnc_node *s = def_of(p, v->in[0]);
     if (s->op != OP_square && (s->op != OP_mul || s->in[0] != s->in[1]))
         return false;
-    const nnc_node *c = nnc_def(g, s->in[0]);
-    const nnc_node *m = c->op == OP_sub ? nnc_def(g, c->in[1]) : NULL;
+    const nnc_node *c = def_of(p, s->in[0]);
+    const nnc_node *m = c->op == OP_sub ? def_of(p, c->in[1]) : NULL;
     if (!m || m->op != OP_reduce_mean || m->in[0] != c->in[0] || !attrs_equal(m, v))
         return false;
     *f = (variance){c->in[0], node_index(p, m), node_index(p, c), node_index(p, s), i};
@@ -79,7 +79,7 @@ static void build(pass *p, const variance *f, nnc_ref out[2])
 {
     nnc_graph *g = p->g;
     const nnc_node v = g->node[f->var];
-    const nnc_dtype d = (nnc_dtype)nnc_typeof(g, f->x)->dtype;
+    const nnc_dtype d = type_of(p, f->x)->dtype;
     const nnc_ref zero = nnc_scalar(g, d, 0), shift = first_elements(p, &v, f->x);
     const nnc_ref c = nnc_build2(g, OP_sub, f->x, shift), square = nnc_build2(g, OP_mul, c, c);
     const nnc_ref q = nnc_build(g, OP_reduce_mean, 1, &c, v.n_attr, v.attr),
@@ -100,15 +100,13 @@ static void compute_once(pass *p, const variance *f)
     int n = 0;
     edit_at(p, f->var);
     build(p, f, out);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     for (uint32_t i = first; i < p->g->n_node && n < MOST; i++)
         if (p->g->node[i].n_in)
             node[n++] = i;
     const int64_t once = kernel_ns(p, x, node, n, out, 2);
-    const char *rule = "mean and variance in one pass",
-               *size = text_bytes(p, nnc_type_bytes(nnc_typeof(p->g, x)));
+    const char *rule = "mean and variance in one pass", *size = text_bytes(p, bytes_of(p, x));
     if (!once || !written || once >= written) {
         if (!once || !written)
             remark_declined(
@@ -138,7 +136,7 @@ nnc_status pass_one_pass(pass *p)
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         variance f;
         if (target_of(p, &p->g->node[i])->kind == NNC_T_cuda && p->o->policy.math != MATH_exact &&
-            find_variance(p, i, &f) && nnc_typeof(p->g, f.x)->dtype == DT_f32)
+            find_variance(p, i, &f) && type_of(p, f.x)->dtype == DT_f32)
             compute_once(p, &f);
     }
     return p->status;

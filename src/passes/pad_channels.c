@@ -5,15 +5,10 @@
  * source has a multiple of channels. */
 #include "passes/internal.h"
 
-static const char *text_count(pass *p, int64_t n, const char *what)
-{
-    return remark_text(p, "%lld %s%s", (long long)n, what, n == 1 ? "" : "s");
-}
-
 /* v with `more` zero channels appended, in its own memory order. */
 static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
 {
-    nnc_type t = *nnc_typeof(p->g, v);
+    nnc_type t = *type_of(p, v);
     int64_t pads[2 * NNC_MAX_RANK] = {0};
     pads[t.rank + 1] = more;
     t.dim[1] += more;
@@ -25,22 +20,20 @@ static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
 /* Channels that the engine would add in convolution i; 0: none. */
 static int64_t missing(const pass *p, const nnc_node *n)
 {
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
+    const nnc_type *x = type_of(p, n->in[0]), *w = type_of(p, n->in[1]);
     nnc_type last = *x;
-    int64_t window = 1;
-    for (int k = 2; k < w->rank; k++)
-        window *= w->dim[k];
+    const int64_t window = nnc_type_extents(w, 2, w->rank);
     nnc_type_channels_last(&last);
     if (n->op != OP_conv || !nnc_type_same_memory(x, &last) || nnc_attr_int(n, AT_groups, 1) != 1)
         return 0;
-    int64_t step = nnc_target_channel_step(target_of(p, n), (nnc_dtype)x->dtype, window);
+    int64_t step = nnc_target_channel_step(target_of(p, n), x->dtype, window);
     return (step - x->dim[1] % step) % step;
 }
 
 /* The reason why the source of convolution i is not padded by its producer, or NULL. */
 static const char *blocker(pass *p, const nnc_node *n)
 {
-    const nnc_node *d = nnc_def(p->g, n->in[0]);
+    const nnc_node *d = def_of(p, n->in[0]);
     nnc_class k = nnc_op_class(d->op);
     if (!edit_static(p, n->in[1]))
         return "its weights are computed at run time";
@@ -59,21 +52,21 @@ static const char *blocker(pass *p, const nnc_node *n)
 static void pad(pass *p, uint32_t i, int64_t more)
 {
     nnc_node c = p->g->node[i];
-    nnc_type x = *nnc_typeof(p->g, c.in[0]), y = *nnc_typeof(p->g, c.out);
+    nnc_type x = *type_of(p, c.in[0]), y = *type_of(p, c.out);
     layers l = layers_of(p, i, NNC_NONE);
     nnc_ref in[3] = {
         padded(p, c.in[0], more, i), padded(p, c.in[1], more, i), c.n_in > 2 ? c.in[2] : NNC_NONE};
     nnc_ref r = nnc_build_typed(p->g, OP_conv, c.n_in, in, c.n_attr, c.attr, &y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
-    int64_t wide = nnc_type_bytes(nnc_typeof(p->g, in[0]));
+    int64_t wide = bytes_of(p, in[0]);
     edit_replace(p, c.out, r);
     remark_applied(p, &l, "channels padded",
-        "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
+        "%s would copy its source of %lld channel%s to %lld at each run, %s into its workspace; "
+        "the kernel "
         "that makes the source writes the zeros instead, %s, and init pads the weights",
-        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name, text_count(p, x.dim[1], "channel"),
-        (long long)(x.dim[1] + more), text_bytes(p, wide),
+        nnc_target_engine_for(target_of(p, &c), ASK_conv)->name, (long long)x.dim[1],
+        x.dim[1] == 1 ? "" : "s", (long long)(x.dim[1] + more), text_bytes(p, wide),
         text_bytes(p, wide - nnc_type_bytes(&x)));
 }
 

@@ -26,12 +26,7 @@ typedef struct prec {
 
 static nnc_dtype dtype_of(const prec *s, nnc_ref v)
 {
-    return (nnc_dtype)nnc_typeof(s->p->g, v)->dtype;
-}
-
-static const char *word_of(const prec *s, uint32_t i)
-{
-    return nnc_ops[s->p->g->node[i].op].name;
+    return type_of(s->p, v)->dtype;
 }
 
 /* ---- selection ----------------------------------------------------------------------------------------------------- */
@@ -48,12 +43,12 @@ static bool fits(nnc_dtype d, double x, bool alone)
 /* Inline constants: a single number, or one of many. */
 static bool constant_fits(const prec *s, nnc_ref v, double *bad)
 {
-    const nnc_node *n = nnc_def(s->p->g, v);
+    const nnc_node *n = def_of(s->p, v);
     if (nnc_const_scalar(s->p->g, v, bad))
         return fits(s->d, *bad, true);
     if (n->op != OP_constant || n->weight->kind != NNC_W_inline || dtype_of(s, v) != DT_f32)
         return true;
-    int64_t numel = nnc_type_numel(nnc_typeof(s->p->g, v));
+    int64_t numel = numel_of(s->p, v);
     for (int64_t i = 0; i < numel; i++) {
         *bad = nnc_get_f64(DT_f32, n->weight->data, i);
         if (!fits(s->d, *bad, false))
@@ -128,7 +123,7 @@ static void forward(prec *s, uint32_t i)
             node_word(p, n), nnc_dtype_name(s->d), nnc_dtype_name(s->d));
     else if (wide != NNC_NONE)
         s->why[i] = remark_text(p, "its operand from %s is f32, and rounding that saves nothing",
-            word_of(s, p->g->value[wide].node));
+            nnc_ops[def_of(p, wide)->op].name);
     else if (!numbers_fit(s, n, &bad))
         s->why[i] =
             remark_text(p, "its number %g is not representable in %s", bad, nnc_dtype_name(s->d));
@@ -151,7 +146,7 @@ static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 static void give_up(prec *s, uint32_t i)
 {
     int narrow, wide;
-    nnc_op op = (nnc_op)s->p->g->node[i].op;
+    nnc_op op = s->p->g->node[i].op;
     bool moves =
         nnc_op_class(op) == CL_contract || (!nnc_op_is_ewise(op) && nnc_ops[op].flags & OF_exact);
     if (!s->half[i] || moves)
@@ -173,11 +168,10 @@ static void take_up(prec *s, uint32_t i)
     for (int k = 0; k < n->n_in; k++) {
         of_f32 += dtype_of(s, n->in[k]) == DT_f32;
         if (dtype_of(s, n->in[k]) == DT_f32 && !edit_static(p, n->in[k]))
-            read += nnc_type_numel(nnc_typeof(p->g, n->in[k]));
+            read += numel_of(p, n->in[k]);
     }
     if (s->half[i] || nnc_op_class(n->op) != CL_move || n->n_out != 1 || !of_f32 ||
-        !results_are_f32(s, n) || read > nnc_type_numel(nnc_typeof(p->g, n->out)) ||
-        !numbers_fit(s, n, &bad))
+        !results_are_f32(s, n) || read > numel_of(p, n->out) || !numbers_fit(s, n, &bad))
         return;
     count_readers(s, i, &narrow, &wide);
     s->half[i] = narrow > 0 && wide == 0;
@@ -200,8 +194,8 @@ static void choose_types(prec *s)
 /* An inline constant in type d, rounded here. */
 static nnc_ref round_constant(prec *s, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(s->p->g, v);
-    nnc_type t = *nnc_typeof(s->p->g, v);
+    const nnc_node *n = def_of(s->p, v);
+    nnc_type t = *type_of(s->p, v);
     int64_t numel = nnc_type_numel(&t);
     t.dtype = (uint8_t)s->d;
     void *data = pass_alloc(s->p, (size_t)nnc_type_bytes(&t), 8);
@@ -216,7 +210,7 @@ static nnc_ref round_constant(prec *s, nnc_ref v)
 static nnc_ref in_type(prec *s, nnc_ref v, nnc_dtype d, uint32_t reader)
 {
     pass *p = s->p;
-    const nnc_node *n = nnc_def(p->g, v);
+    const nnc_node *n = def_of(p, v);
     if (dtype_of(s, v) == d)
         return v;
     if (!edit_may_read(p, reader, v, s->other[v])) {
@@ -281,8 +275,7 @@ static void convert(prec *s, const uint32_t *root, uint32_t first)
         if (s->half[i] && root[i] == first)
             for (uint32_t o = 0; o < p->g->node[i].n_out; o++)
                 widen_readers(s, p->g->node[i].out + o);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     int casts = count_casts(s, before);
     const char *type = nnc_dtype_name(s->d);
@@ -303,11 +296,6 @@ static void remark_kept(prec *s)
             decline_node(s->p, i, rule, "%s", s->why[i]);
 }
 
-static int n_kinds(const pass *p)
-{
-    return p->o->n_target > 1 ? p->o->n_target : 1;
-}
-
 /* Has no earlier device target k's name? */
 static bool is_new_kind(const pass *p, int k)
 {
@@ -322,7 +310,7 @@ nnc_status pass_precision(pass *p)
     prec s = {.p = p, .d = nnc_precision_dtype(p->o->policy.precision), .n_node = p->g->n_node};
     layers none = {0};
     if (p->o->policy.precision == NNC_PRECISION_tf32)
-        for (int k = 0; k < n_kinds(p); k++)
+        for (int k = 0; k < nnc_max64(p->o->n_target, 1); k++)
             if (is_new_kind(p, k) && !p->o->target[k].flops_tf32)
                 remark_declined(p, &none, "contractions in tf32",
                     "%s has no tensor cores for tf32: contractions of f32 stay f32",
@@ -344,7 +332,7 @@ nnc_status pass_precision(pass *p)
             convert(&s, root, i);
     if (p->status == NNC_OK)
         remark_kept(&s);
-    for (int k = 0; k < n_kinds(p) && p->status == NNC_OK && p->changed; k++)
+    for (int k = 0; k < nnc_max64(p->o->n_target, 1) && p->status == NNC_OK && p->changed; k++)
         if (is_new_kind(p, k) && !p->o->target[k].flops_f16)
             remark_declined(p, &none, remark_text(p, "faster in %s", nnc_dtype_name(s.d)),
                 "%s computes %s no faster than f32: this saves memory, and costs time",

@@ -51,7 +51,7 @@ static const bool *find_not_needed(pass *p, bool sums)
     memset(late, true, g->n_node * sizeof *late);
     for (uint32_t i = 0; i < g->n_output; i++)
         if (i < results ? !nnc_output_is_gradient(g, i)
-                        : sums && nnc_def(g, g->output_state[i])->accumulates)
+                        : sums && def_of(p, g->output_state[i])->accumulates)
             late[g->value[g->output[i]].node] = false;
     for (uint32_t i = g->n_node; i-- > 0;)
         for (int k = 0; k < g->node[i].n_in && !late[i]; k++)
@@ -87,7 +87,7 @@ bool *find_gradients(pass *p, bool shared)
 /* Is v a state, or states that were put together? These lie side by side (in_place). */
 static bool is_state(const pass *p, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(p->g, nnc_reshaped(p->g, v));
+    const nnc_node *n = def_of(p, nnc_reshaped(p->g, v));
     bool all = n->state || n->op == OP_concat;
     for (int k = 0; n->op == OP_concat && k < n->n_in && all; k++)
         all = is_state(p, n->in[k]);
@@ -97,7 +97,7 @@ static bool is_state(const pass *p, nnc_ref v)
 /* Is v there at any time, at no price: an input, a weight, a function of weights only? */
 static bool is_given(const choice *c, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(c->p->g, v);
+    const nnc_node *n = def_of(c->p, v);
     return nnc_op_class(n->op) == CL_leaf || edit_static(c->p, v) ||
            (n->op == OP_concat && is_state(c->p, v));
 }
@@ -114,7 +114,7 @@ static void find_away(choice *c)
     for (uint32_t i = 0; i < g->n_node; i++)
         for (int k = 0; k < g->node[i].n_in; k++) {
             const uint32_t d = g->value[g->node[i].in[k]].node;
-            c->away[d] = c->away[d] || (nnc_op_class((nnc_op)g->node[i].op) != CL_collective &&
+            c->away[d] = c->away[d] || (nnc_op_class(g->node[i].op) != CL_collective &&
                                            !on_one_device(&g->node[d], &g->node[i]));
         }
 }
@@ -147,7 +147,7 @@ static bool is_absorbed(const choice *c, nnc_ref v)
     bool all = true;
     for (uint32_t u = 0, i; all && edit_next_user(c->p, v, &u, &i);) {
         const nnc_node *n = &c->p->g->node[i];
-        const nnc_class class = nnc_op_class((nnc_op)n->op);
+        const nnc_class class = nnc_op_class(n->op);
         if (c->late[i] && nnc_is_view(c->p->g, n))
             all = is_absorbed(c, n->out);
         else
@@ -201,7 +201,7 @@ static bool find_profile(choice *c, profile *f)
         for (nnc_ref v = n->out; v < n->out + n->n_out; v++) {
             if (!is_forward(c, i) || nnc_is_view(p->g, n) || f->last[v] <= i)
                 continue;
-            const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+            const int64_t bytes = bytes_of(p, v);
             f->sum[i + 1] += bytes;
             f->live[i + 1] += bytes;
             f->live[f->last[v]] -= bytes;
@@ -247,7 +247,7 @@ static void find_links(choice *c)
 {
     for (nnc_ref v = 0; v < c->n_value; v++)
         if (takes_part(c, c->p->g->value[v].node))
-            c->small = nnc_max64(c->small, nnc_type_bytes(nnc_typeof(c->p->g, v)) / SMALL);
+            c->small = nnc_max64(c->small, bytes_of(c->p, v) / SMALL);
     if (c->p->o->segments)
         find_segments(c);
     for (nnc_ref v = 0; v < c->n_value && !c->p->o->segments; v++)
@@ -260,7 +260,7 @@ static void find_few(choice *c)
     for (uint32_t i = 0; i < c->n_node; i++) {
         const nnc_node *n = &c->p->g->node[i];
         const nnc_cost cost = nnc_node_cost(c->p->g, n);
-        if (nnc_op_class((nnc_op)n->op) == CL_contract)
+        if (nnc_op_class(n->op) == CL_contract)
             all = nnc_add_sat(all, time_ps(c, n, cost.flops, cost.bytes));
     }
     c->few_ps = all / FEW;
@@ -269,9 +269,9 @@ static void find_few(choice *c)
 /* Is v there at any time, or such a value moved, as to another layout? */
 static bool is_near_given(const choice *c, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(c->p->g, v);
+    const nnc_node *n = def_of(c->p, v);
     return is_given(c, v) ||
-           (nnc_op_class((nnc_op)n->op) == CL_move && n->n_in == 1 && is_given(c, n->in[0]));
+           (nnc_op_class(n->op) == CL_move && n->n_in == 1 && is_given(c, n->in[0]));
 }
 
 /* A network's first convolution often has its largest result, and takes little time since images have three channels; and nothing but
@@ -280,8 +280,8 @@ static bool is_near_given(const choice *c, nnc_ref v)
 static bool is_cheap_contraction(const choice *c, const nnc_node *n)
 {
     const nnc_cost cost = nnc_node_cost(c->p->g, n);
-    bool all = nnc_op_class((nnc_op)n->op) == CL_contract &&
-               time_ps(c, n, cost.flops, cost.bytes) < c->few_ps;
+    bool all =
+        nnc_op_class(n->op) == CL_contract && time_ps(c, n, cost.flops, cost.bytes) < c->few_ps;
     for (int k = 0; k < n->n_in && all; k++)
         all = is_near_given(c, n->in[k]);
     return all;
@@ -290,8 +290,8 @@ static bool is_cheap_contraction(const choice *c, const nnc_node *n)
 /* Other contractions, reductions and windows are computed again only in segments. */
 static bool may_redo(const choice *c, const nnc_node *n)
 {
-    const bool cheap = nnc_is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_move ||
-                       is_cheap_contraction(c, n);
+    const bool cheap =
+        nnc_is_elementwise(n) || nnc_op_class(n->op) == CL_move || is_cheap_contraction(c, n);
     return (cheap || c->p->o->segments) && !c->link[n->out];
 }
 
@@ -305,12 +305,11 @@ static int64_t redo_ps(const choice *c, uint32_t i)
         return MINCUT_INF;
     if (nnc_is_elementwise(n) && is_absorbed(c, n->out))
         return time_ps(c, n,
-            nnc_mul_sat(nnc_op_is_expensive((nnc_op)n->op) ? EXPENSIVE_FLOPS : 1,
-                nnc_type_numel(nnc_typeof(c->p->g, n->out))),
+            nnc_mul_sat(nnc_op_is_expensive(n->op) ? EXPENSIVE_FLOPS : 1, numel_of(c->p, n->out)),
             0);
     const int64_t launch = nnc_mul_sat(1000, target_of(c->p, n)->launch_ns);
     if (is_cheap_contraction(c, n) ||
-        (nnc_is_elementwise(n) && is_cheap_contraction(c, nnc_def(c->p->g, n->in[0]))))
+        (nnc_is_elementwise(n) && is_cheap_contraction(c, def_of(c->p, n->in[0]))))
         return launch;
     return nnc_add_sat(time_ps(c, n, cost.flops, cost.bytes), launch);
 }
@@ -328,8 +327,8 @@ static bool is_stored(const choice *c, nnc_ref v)
 
 static int64_t keep_ps(const choice *c, nnc_ref v)
 {
-    const nnc_node *n = nnc_def(c->p->g, v);
-    const int64_t bytes = nnc_type_bytes(nnc_typeof(c->p->g, v));
+    const nnc_node *n = def_of(c->p, v);
+    const int64_t bytes = bytes_of(c->p, v);
     const bool free =
         bytes < c->small || (c->last_segment && c->p->g->value[v].node >= c->last_segment);
     const int64_t ps = free ? 0 : nnc_mul_sat(c->p->o->memory_price, time_ps(c, n, 0, bytes) / 100);
@@ -408,7 +407,7 @@ static int find_operands(const choice *c, uint32_t i, nnc_ref *in, int n_in)
 {
     const nnc_node *n = &c->p->g->node[i];
     for (int k = 0; k < n->n_in; k++) {
-        const nnc_node *d = nnc_def(c->p->g, n->in[k]);
+        const nnc_node *d = def_of(c->p, n->in[k]);
         if (n->op == OP_concat && d->op == OP_concat && is_redone(c, n->in[k]) &&
             nnc_attr_int(d, AT_axis, 0) == nnc_attr_int(n, AT_axis, 0)) {
             n_in = find_operands(c, node_index(c->p, d), in, n_in);
@@ -507,7 +506,7 @@ static void redo_value(choice *c, nnc_ref v)
     const uint32_t i = p->g->value[v].node;
     const nnc_node *n = &p->g->node[i];
     const char *rule = remark_text(p, "%s computed again", nnc_ops[n->op].name);
-    const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+    const int64_t bytes = bytes_of(p, v);
     const bool absorbed = is_absorbed(c, v);
     int64_t ns = 0;
     layers l = {0};
@@ -535,7 +534,7 @@ static bool is_kept(const choice *c, nnc_ref v)
 {
     const uint32_t i = c->p->g->value[v].node;
     return c->needed[v] && takes_part(c, i) && !c->redo[i] &&
-           !nnc_is_view(c->p->g, nnc_def(c->p->g, v));
+           !nnc_is_view(c->p->g, def_of(c->p, v));
 }
 
 static void remark_kept(choice *c, nnc_ref v)
@@ -544,7 +543,7 @@ static void remark_kept(choice *c, nnc_ref v)
     const uint32_t i = p->g->value[v].node;
     const nnc_node *n = &p->g->node[i];
     const char *word = nnc_ops[n->op].name, *rule = remark_text(p, "%s kept for backward", word),
-               *bytes = text_bytes(p, nnc_type_bytes(nnc_typeof(p->g, v)));
+               *bytes = text_bytes(p, bytes_of(p, v));
     layers l = layers_of(p, i, NNC_NONE);
     if (c->late[i])
         remark_declined(p, &l, rule, "%s, less than what it is computed from", bytes);
@@ -555,7 +554,7 @@ static void remark_kept(choice *c, nnc_ref v)
     else
         remark_declined(p, &l, rule, "%s, since computing them again would take %s by estimate",
             bytes, text_us(p, redo_ps(c, i) / 1000));
-    remark_bytes_kept(p, nnc_type_bytes(nnc_typeof(p->g, v)));
+    remark_bytes_kept(p, bytes_of(p, v));
 }
 
 static void remark_all_kept(choice *c)
@@ -565,9 +564,9 @@ static void remark_all_kept(choice *c)
     layers l = {0};
     for (nnc_ref v = 0; v < c->n_value; v++)
         if (is_kept(c, v))
-            all = nnc_add_sat(all, nnc_type_bytes(nnc_typeof(p->g, v)));
+            all = nnc_add_sat(all, bytes_of(p, v));
     for (nnc_ref v = 0; v < c->n_value && p->status == NNC_OK; v++) {
-        const int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+        const int64_t bytes = bytes_of(p, v);
         if (!is_kept(c, v))
             continue;
         if (bytes >= all / SMALL) {

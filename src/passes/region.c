@@ -20,7 +20,7 @@ const nnc_node *contraction_in(const nnc_node *n, int which, int *operand)
         return n;
     const nnc_node *core = NULL;
     for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+        if (nnc_op_class(n->body->node[i].op) == CL_contract) {
             if (core)
                 return NULL;
             core = &n->body->node[i];
@@ -41,7 +41,7 @@ static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
     const nnc_type *y = nnc_typeof(g, c->out);
     for (const nnc_node *n = c + 1; n < g->node + g->n_node; n++) {
         nnc_post post;
-        if (nnc_op_class((nnc_op)n->op) == CL_leaf || !nnc_node_post(n, &post))
+        if (nnc_op_class(n->op) == CL_leaf || !nnc_node_post(n, &post))
             continue;
         post.in_place = true;
         if (n->op == OP_add && nnc_type_numel(y) != nnc_type_numel(nnc_typeof(g, n->in[0])))
@@ -57,7 +57,7 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
 {
     int64_t flops = 0;
     for (const nnc_node *n = g->node; n < end; n++) {
-        const nnc_op op = (nnc_op)n->op;
+        const nnc_op op = n->op;
         if (nnc_op_class(op) == CL_ewise || nnc_op_class(op) == CL_ecomp)
             flops = nnc_add_sat(flops, nnc_mul_sat(nnc_op_is_expensive(op) ? EXPENSIVE_FLOPS : 1,
                                            nnc_type_numel(nnc_typeof(g, n->out))));
@@ -67,9 +67,9 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
 
 bool made_in_init(const pass *p, nnc_ref v)
 {
-    while (nnc_is_view(p->g, nnc_def(p->g, v)))
-        v = nnc_def(p->g, v)->in[0];
-    return edit_static(p, v) && nnc_def(p->g, v)->op != OP_param;
+    while (nnc_is_view(p->g, def_of(p, v)))
+        v = def_of(p, v)->in[0];
+    return edit_static(p, v) && def_of(p, v)->op != OP_param;
 }
 
 static nnc_ask_kind ask_kind(const nnc_node *c)
@@ -105,9 +105,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .flops = cost.flops,
         .bytes = cost.bytes,
         .results = nnc_type_numel(r)};
-    a->strided = !nnc_type_is_dense(nnc_typeof(p->g, n->out));
+    a->strided = !nnc_type_is_dense(type_of(p, n->out));
     for (int k = 0; k < n->n_in; k++)
-        a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
+        a->strided = a->strided || !nnc_type_is_dense(type_of(p, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
     a->dynamic_k_major = a->dynamic && (c->op == OP_linear || nnc_attr_int(c, AT_transpose_b, 0));
@@ -172,7 +172,7 @@ bool reduces_contiguous(const pass *p, const nnc_node *n)
 {
     int64_t stride[NNC_MAX_RANK];
     const int64_t *axes;
-    nnc_type_strides(nnc_typeof(p->g, n->in[0]), stride);
+    nnc_type_strides(type_of(p, n->in[0]), stride);
     for (int i = nnc_attr_ints(n, AT_axes, &axes); i-- > 0;)
         if (stride[axes[i]] == 1)
             return true;
@@ -260,7 +260,7 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
             if (!ARENA_ROOM(m->p->a, m->operand, m->cap_operand, m->n_operand + 1))
                 return false;
             m->operand[m->n_operand++] = v;
-            const nnc_type t = nnc_type_dense(nnc_typeof(g, v));
+            const nnc_type t = nnc_type_dense(type_of(m->p, v));
             nnc_ref r = nnc_input(m->body, g->value[v].name, &t);
             if (r == NNC_NONE || !bind(m, v, r))
                 return false;
@@ -317,8 +317,7 @@ static bool add_members(maker *m, const uint32_t *nodes, int n)
 
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out)
 {
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return NNC_NONE;
     maker m = {.p = p, .body = nnc_graph_create("body", p->sink)};
     bool ok = m.body && add_inputs(&m, nodes, n) && add_members(&m, nodes, n);
@@ -336,8 +335,7 @@ nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs,
     edit_at(p, nodes[n - 1]);
     p->g->origin = union_origin(p, nodes, n);
     nnc_ref r = nnc_fused(p->g, m.body, (int)m.n_operand, m.operand);
-    edit_sync(p);
-    return p->status == NNC_OK ? r : NNC_NONE;
+    return edit_sync(p) ? r : NNC_NONE;
 }
 
 bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const nnc_type *type,

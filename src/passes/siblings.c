@@ -33,7 +33,7 @@ typedef struct state {
 
 static int channel_axis(const pass *p, const nnc_node *c)
 {
-    return c->op == OP_conv ? 1 : nnc_typeof(p->g, c->out)->rank - 1;
+    return c->op == OP_conv ? 1 : type_of(p, c->out)->rank - 1;
 }
 
 /* ---- families ---------------------------------------------------------------------------------- */
@@ -44,11 +44,11 @@ static bool is_candidate(const pass *p, const nnc_node *c)
     if (c->op != OP_linear && c->op != OP_conv)
         return false;
     for (int k = 1; k < c->n_in; k++)
-        if (!edit_static(p, c->in[k]) && nnc_def(p->g, c->in[k])->op != OP_param)
+        if (!edit_static(p, c->in[k]) && def_of(p, c->in[k])->op != OP_param)
             return false;
     return !edit_static(p, c->out) && !edit_is_output(p, c->out) &&
-           nnc_type_is_row_major(nnc_typeof(p->g, c->in[0])) &&
-           nnc_type_is_row_major(nnc_typeof(p->g, c->out)) && nnc_typeof(p->g, c->out)->rank >= 2;
+           nnc_type_is_row_major(type_of(p, c->in[0])) &&
+           nnc_type_is_row_major(type_of(p, c->out)) && type_of(p, c->out)->rank >= 2;
 }
 
 /* Do a and b differ in their weights' numbers only, and in the number of results where `outputs`? */
@@ -56,12 +56,12 @@ static bool are_alike(const pass *p, const nnc_node *a, const nnc_node *b, bool 
 {
     if (!is_candidate(p, b))
         return false;
-    nnc_type v = *nnc_typeof(p->g, a->in[1]), w = *nnc_typeof(p->g, b->in[1]);
+    nnc_type v = *type_of(p, a->in[1]), w = *type_of(p, b->in[1]);
     if (outputs)
         v.dim[0] = w.dim[0];
     return a->op == b->op && a->n_in == b->n_in && attrs_equal(a, b) && !placed_apart(a, b) &&
            nnc_type_same_shape(&v, &w) && v.dtype == w.dtype &&
-           nnc_typeof(p->g, a->in[0])->dtype == nnc_typeof(p->g, b->in[0])->dtype;
+           type_of(p, a->in[0])->dtype == type_of(p, b->in[0])->dtype;
 }
 
 /* Contractions of the operand of c. */
@@ -80,7 +80,7 @@ static void of_one_input(state *s, uint32_t first, family *f)
 /* If v is a result of a split or slice: its operand *x, the dimension *axis, and v's first index there. False: it is not. */
 static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *axis, int64_t *start)
 {
-    const nnc_node *d = nnc_def(p->g, v);
+    const nnc_node *d = def_of(p, v);
     const int64_t *at = NULL, *axes = NULL, *steps = NULL;
     *start = 0;
     if (d->op == OP_split) {
@@ -121,7 +121,7 @@ static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref
     int64_t axis, start;
     nnc_ref x;
     if (!place_in(p, v, f->x, &x, &axis, &start) || x != f->x || start % extent ||
-        !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
+        !nnc_type_same_shape(type_of(p, v), type_of(p, c->in[0])))
         return;
     int alike = 0, users = 0;
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i); users++)
@@ -149,10 +149,9 @@ static void put_parts(const pass *p, const nnc_node *c, int64_t extent, nnc_ref 
 static bool of_parts(const pass *p, const nnc_node *c, nnc_ref x, family *f)
 {
     const int axis = channel_axis(p, c);
-    const int64_t extent = nnc_typeof(p->g, c->in[0])->dim[axis],
-                  n = nnc_typeof(p->g, x)->dim[axis] / extent;
+    const int64_t extent = type_of(p, c->in[0])->dim[axis], n = type_of(p, x)->dim[axis] / extent;
     *f = (family){.beside = true, .x = x, .n = 0};
-    if (n < 2 || n > MOST || n * extent != nnc_typeof(p->g, x)->dim[axis])
+    if (n < 2 || n > MOST || n * extent != type_of(p, x)->dim[axis])
         return false;
     for (int k = 0; k < n; k++)
         f->node[k] = NNC_NONE;
@@ -202,7 +201,7 @@ nnc_ref conv_of_groups(pass *p, const nnc_node *c, const nnc_ref *in, int n)
             a[n_attr++] = c->attr[i];
     if (groups > 1)
         a[n_attr++] = nnc_ai(AT_groups, groups);
-    return nnc_build(p->g, (nnc_op)c->op, c->n_in, in, n_attr, a);
+    return nnc_build(p->g, c->op, c->n_in, in, n_attr, a);
 }
 
 /* Operand k of all members in one, along dimension 0. */
@@ -227,8 +226,8 @@ static nnc_ref swap_rows(pass *p, nnc_ref v, int64_t a, int64_t b, int64_t c)
 static nnc_ref build_batched(pass *p, const family *f, nnc_node c, const nnc_ref in[3])
 {
     nnc_graph *g = p->g;
-    nnc_type y = *nnc_typeof(g, c.out);
-    const nnc_type w = *nnc_typeof(g, c.in[1]);
+    nnc_type y = *type_of(p, c.out);
+    const nnc_type w = *type_of(p, c.in[1]);
     int64_t rows = nnc_type_numel(&y) / w.dim[0];
     const int64_t stack[] = {f->n, w.dim[0], w.dim[1]}, bias[] = {f->n, 1, w.dim[0]};
     const nnc_attr t = nnc_ai(AT_transpose_b, 1);
@@ -263,8 +262,8 @@ static const nnc_node *common_activation(const pass *p, const family *f)
     const nnc_node *first = NULL;
     for (int i = 0; i < f->n; i++) {
         const nnc_node *u = edit_only_user(p, p->g->node[f->node[i]].out);
-        if (!u || u->n_in != 1 || !nnc_op_is_ewise((nnc_op)u->op) || edit_is_output(p, u->out) ||
-            nnc_typeof(p->g, u->out)->dtype != nnc_typeof(p->g, u->in[0])->dtype ||
+        if (!u || u->n_in != 1 || !nnc_op_is_ewise(u->op) || edit_is_output(p, u->out) ||
+            type_of(p, u->out)->dtype != type_of(p, u->in[0])->dtype ||
             (first && (u->op != first->op || !attrs_equal(u, first))))
             return NULL;
         first = u;
@@ -297,14 +296,14 @@ static int64_t copy_ns(const nnc_target *t, int64_t bytes)
 /* Are the parts of y next to each other in memory, once `layout` has run? */
 static bool parts_are_dense(const pass *p, const nnc_node *c)
 {
-    const nnc_type *y = nnc_typeof(p->g, c->out);
+    const nnc_type *y = type_of(p, c->out);
     const nnc_target *t = target_of(p, c);
     const int axis = channel_axis(p, c);
     int64_t before = 1, after = 1;
     for (int d = 0; d < y->rank; d++)
         *(d < axis ? &before : &after) *= d == axis ? 1 : y->dim[d];
     bool last = c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
-                nnc_target_channels_last(t, (nnc_dtype)y->dtype, uses_tf32(p, t));
+                nnc_target_channels_last(t, y->dtype, uses_tf32(p, t));
     return before == 1 && !last;
 }
 
@@ -328,19 +327,18 @@ static int64_t added_ns(pass *p, const family *f)
     int64_t ns = 0;
     for (int i = 0; i < f->n; i++) {
         const nnc_node *m = &p->g->node[f->node[i]], *u = edit_only_user(p, m->out);
-        int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, m->out));
+        int64_t bytes = bytes_of(p, m->out);
         if (!dense && !readers_take_gaps(p, act ? u->out : m->out))
             ns += copy_ns(t, bytes);
         if (!act && u && nnc_node_post(u, &post))
             ns += copy_ns(t, bytes);
         for (int k = 1; k < m->n_in; k++)
             if (!edit_static(p, m->in[k]))
-                ns += copy_ns(t, nnc_type_bytes(nnc_typeof(p->g, m->in[k])));
+                ns += copy_ns(t, bytes_of(p, m->in[k]));
     }
-    const nnc_type *x = nnc_typeof(p->g, f->x);
+    const nnc_type *x = type_of(p, f->x);
     if (f->beside && c->op == OP_linear && x->dim[x->rank - 1] != nnc_type_numel(x))
-        ns += copy_ns(t, nnc_type_bytes(x)) +
-              copy_ns(t, f->n * nnc_type_bytes(nnc_typeof(p->g, c->out)));
+        ns += copy_ns(t, nnc_type_bytes(x)) + copy_ns(t, f->n * bytes_of(p, c->out));
     return ns;
 }
 
@@ -348,7 +346,7 @@ static int64_t added_ns(pass *p, const family *f)
 static int64_t inputs_ns(pass *p, const family *f)
 {
     const nnc_node *c = &p->g->node[f->node[0]];
-    const nnc_type *x = nnc_typeof(p->g, c->in[0]);
+    const nnc_type *x = type_of(p, c->in[0]);
     bool copied = f->beside && nnc_type_numel(x) != x->dim[channel_axis(p, c)];
     return copied ? f->n * copy_ns(target_of(p, c), nnc_type_bytes(x)) : 0;
 }
@@ -382,12 +380,12 @@ static void replace(pass *p, const family *f, nnc_ref y)
     int64_t size[MOST];
     nnc_ref old[MOST];
     if (has_act)
-        y = nnc_build(p->g, (nnc_op)act.op, 1, &y, act.n_attr, act.attr);
+        y = nnc_build(p->g, act.op, 1, &y, act.n_attr, act.attr);
     for (int i = 0; i < f->n; i++) {
         nnc_ref v = p->g->node[f->node[i]].out;
         edit_sync(p);
         old[i] = has_act ? edit_only_user(p, v)->out : v;
-        size[i] = nnc_typeof(p->g, v)->dim[axis];
+        size[i] = type_of(p, v)->dim[axis];
     }
     const nnc_attr cut[] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, f->n, size)};
     nnc_ref part = nnc_build(p->g, OP_split, 1, &y, 2, cut);
@@ -412,7 +410,7 @@ static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *
 static uint32_t new_contraction(const pass *p, uint32_t first)
 {
     uint32_t i = first;
-    while (i < p->g->n_node && nnc_op_class((nnc_op)p->g->node[i].op) != CL_contract)
+    while (i < p->g->n_node && nnc_op_class(p->g->node[i].op) != CL_contract)
         i++;
     return i;
 }

@@ -20,7 +20,7 @@ enum { FEW_TERMS = 8, UPDATE_TERMS = 256 };
 /* Have all spatial dimensions of v, [N,C,s..], extent 1? */
 static bool is_one_place(const pass *p, nnc_ref v)
 {
-    const nnc_type *t = nnc_typeof(p->g, v);
+    const nnc_type *t = type_of(p, v);
     return t->rank > 2 && nnc_type_is_row_major(t) && nnc_type_numel(t) == t->dim[0] * t->dim[1];
 }
 
@@ -36,7 +36,7 @@ bool has_one_place(const pass *p, const nnc_node *c)
 /* v as [groups, n, c], of one group as [n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
 static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
 {
-    const nnc_type t = *nnc_typeof(p->g, v);
+    const nnc_type t = *type_of(p, v);
     const int64_t n = rows ? t.dim[0] : t.dim[0] / groups, c = rows ? t.dim[1] / groups : t.dim[1];
     const int64_t swap[] = {1, 0, 2}, apart[] = {n, groups, c}, to[] = {groups, n, c};
     const bool moved = rows && n > 1 && groups > 1;
@@ -49,7 +49,7 @@ static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
 /* r, [groups, n, c] or [n, c], as the convolution's result of type y. */
 static nnc_ref as_result(pass *p, nnc_ref r, const nnc_type *y, bool rows)
 {
-    const nnc_type t = *nnc_typeof(p->g, r);
+    const nnc_type t = *type_of(p, r);
     const int64_t swap[] = {1, 0, 2};
     if (rows && t.rank == 3 && t.dim[0] > 1 && t.dim[1] > 1)
         r = nnc_transpose(p->g, r, swap);
@@ -59,7 +59,7 @@ static nnc_ref as_result(pass *p, nnc_ref r, const nnc_type *y, bool rows)
 /* The result of convolution c as a product for each group. */
 static nnc_ref build_product(pass *p, const nnc_node *c)
 {
-    const nnc_type y = *nnc_typeof(p->g, c->out);
+    const nnc_type y = *type_of(p, c->out);
     const int64_t groups = nnc_attr_int(c, AT_groups, 1), each = y.dim[1] / groups;
     const bool wgrad = c->op == OP_conv_wgrad;
     nnc_ref x = by_group(p, c->in[0], groups, true), w = by_group(p, c->in[1], groups, wgrad);
@@ -80,7 +80,7 @@ static nnc_ref build_product(pass *p, const nnc_node *c)
 /* Number of terms of each sum of product n. */
 static int64_t terms_of(const pass *p, const nnc_node *n)
 {
-    const nnc_type *a = nnc_typeof(p->g, n->in[0]);
+    const nnc_type *a = type_of(p, n->in[0]);
     return a->dim[a->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
 }
 
@@ -90,43 +90,35 @@ static bool is_read_elementwise(const pass *p, nnc_ref v)
     bool ok = !edit_is_output(p, v) && p->will_run >> PASS_fuse & 1;
     for (uint32_t u = 0, i; ok && edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
-        ok = n->op == OP_reshape
-                 ? is_read_elementwise(p, n->out)
-                 : nnc_op_is_ewise((nnc_op)n->op) && !placed_apart(nnc_def(p->g, v), n) &&
-                       nnc_type_numel(nnc_typeof(p->g, v)) ==
-                           nnc_type_numel(nnc_typeof(p->g, n->out));
+        ok = n->op == OP_reshape ? is_read_elementwise(p, n->out)
+                                 : nnc_op_is_ewise(n->op) && !placed_apart(def_of(p, v), n) &&
+                                       numel_of(p, v) == numel_of(p, n->out);
     }
     return ok;
 }
 
 static bool is_product(const pass *p, const nnc_node *n)
 {
-    bool ok = n->op == OP_matmul && nnc_typeof(p->g, n->out)->rank >= 2;
+    bool ok = n->op == OP_matmul && type_of(p, n->out)->rank >= 2;
     for (int k = 0; k < 2 && ok; k++)
-        ok = nnc_typeof(p->g, n->in[k])->rank >= 2;
+        ok = type_of(p, n->in[k])->rank >= 2;
     return ok;
 }
 
 /* Is n the gradient of a weight on a CPU, a^T b, which only the kernel of the weight's update reads? */
 static bool is_gradient(const pass *p, const nnc_node *n)
 {
-    const nnc_type *y = nnc_typeof(p->g, n->out);
+    const nnc_type *y = type_of(p, n->out);
     const nnc_target *t = target_of(p, n);
     return is_product(p, n) && t && t->kind == NNC_T_cpu && !nnc_target_interprets(t) &&
            y->dtype == DT_f32 && y->rank < NNC_MAX_RANK && nnc_attr_int(n, AT_transpose_a, 0) &&
            !nnc_attr_int(n, AT_transpose_b, 0) && is_read_elementwise(p, n->out);
 }
 
-static bool has_few_terms(const pass *p, const nnc_node *n)
-{
-    return is_product(p, n) &&
-           (terms_of(p, n) == 1 || (terms_of(p, n) <= FEW_TERMS && is_gradient(p, n)));
-}
-
 /* Does b stay in a core's cache while the weight streams past it? */
 static bool is_update(const pass *p, const nnc_node *n)
 {
-    const nnc_type *b = nnc_typeof(p->g, n->in[1]);
+    const nnc_type *b = type_of(p, n->in[1]);
     return !nnc_attr_int(n, AT_as_kernel, 0) && is_gradient(p, n) &&
            terms_of(p, n) <= UPDATE_TERMS &&
            nnc_mul_sat(nnc_type_bytes(b), 2) <= nnc_target_local_bytes(target_of(p, n));
@@ -135,7 +127,7 @@ static bool is_update(const pass *p, const nnc_node *n)
 /* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; of one term without that dimension. */
 static nnc_ref as_factor(pass *p, const nnc_node *n, int k, int64_t terms)
 {
-    const nnc_type t = *nnc_typeof(p->g, n->in[k]);
+    const nnc_type t = *type_of(p, n->in[k]);
     const int64_t points = t.dim[t.rank - 1] * t.dim[t.rank - 2] / terms;
     int64_t dim[NNC_MAX_RANK + 1];
     int rank = t.rank - 2;
@@ -149,7 +141,7 @@ static nnc_ref as_factor(pass *p, const nnc_node *n, int k, int64_t terms)
 
 static nnc_ref build_sum(pass *p, const nnc_node *n)
 {
-    const int64_t terms = terms_of(p, n), axis = nnc_typeof(p->g, n->out)->rank - 2;
+    const int64_t terms = terms_of(p, n), axis = type_of(p, n->out)->rank - 2;
     nnc_ref a = as_factor(p, n, 0, terms), b = as_factor(p, n, 1, terms);
     nnc_ref y = a == NNC_NONE || b == NNC_NONE ? NNC_NONE : nnc_build2(p->g, OP_mul, a, b);
     return terms == 1 ? y : nnc_reduce(p->g, OP_reduce_sum, y, 1, &axis, false);
@@ -159,9 +151,9 @@ static nnc_ref build_sum(pass *p, const nnc_node *n)
 
 nnc_ref rule_one_place(pass *p, const nnc_node *n)
 {
-    const bool conv = n->op == OP_conv || n->op == OP_conv_transpose || n->op == OP_conv_wgrad;
-    return conv && !edit_static(p, n->in[1]) && has_one_place(p, n) ? build_product(p, n)
-                                                                    : NNC_NONE;
+    return nnc_op_is_conv(n->op) && !edit_static(p, n->in[1]) && has_one_place(p, n)
+               ? build_product(p, n)
+               : NNC_NONE;
 }
 
 nnc_ref rule_update(pass *p, const nnc_node *n)
@@ -176,5 +168,6 @@ nnc_ref rule_update(pass *p, const nnc_node *n)
 
 nnc_ref rule_few_terms(pass *p, const nnc_node *n)
 {
-    return !edit_static(p, n->out) && has_few_terms(p, n) ? build_sum(p, n) : NNC_NONE;
+    const int64_t terms = is_product(p, n) && !edit_static(p, n->out) ? terms_of(p, n) : INT64_MAX;
+    return terms == 1 || (terms <= FEW_TERMS && is_gradient(p, n)) ? build_sum(p, n) : NNC_NONE;
 }

@@ -88,8 +88,6 @@ nnc_status split_decide(splitter *c) NNC_MUST;
 /* The layouts of node x's operands: in[k], by its choice. */
 void split_layouts(const splitter *c, const nnc_node *x, const choice *y, int8_t *in);
 int8_t *split_operand_forms(const splitter *c); /* room for those of any node's operands; NULL: out of memory */
-/* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. */
-int64_t split_move_cost(const splitter *c, nnc_ref v, int layout);
 
 /* ---- split_search.c: decides, choosing rows and columns for the fewest bytes of the whole graph ---- */
 
@@ -104,7 +102,6 @@ nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, 
 /* Adds to what the current node costs. */
 void split_sends(splitter *c, split_sent how, int64_t bytes);
 nnc_ref *split_slots(splitter *c, nnc_ref v, int layout);
-nnc_ref split_slice(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device);
 
 /* ---- split_build.c ---- */
 

@@ -6,18 +6,17 @@
 static void split(pass *p, uint32_t i)
 {
     nnc_node c = p->g->node[i];
-    nnc_type y = *nnc_typeof(p->g, c.out);
+    nnc_type y = *type_of(p, c.out);
     int64_t dim[NNC_MAX_RANK];
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
     dim[0] = y.dim[1];
     for (int d = 2; d < y.rank; d++)
         dim[d - 1] = 1;
-    nnc_ref bare = nnc_build_typed(p->g, (nnc_op)c.op, 2, c.in, c.n_attr, c.attr, &y);
+    nnc_ref bare = nnc_build_typed(p->g, c.op, 2, c.in, c.n_attr, c.attr, &y);
     nnc_ref in[2] = {bare, nnc_reshape(p->g, c.in[2], y.rank - 1, dim)};
     nnc_ref r = nnc_build_typed(p->g, OP_add, 2, in, 0, NULL, &y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     edit_replace(p, c.out, r);
     remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),

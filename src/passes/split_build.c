@@ -2,11 +2,6 @@
 #include "passes/split.h"
 #include <string.h>
 
-static nnc_status nomem(splitter *c)
-{
-    return c->g->status = nnc_nomem(c->sink);
-}
-
 /* ---- remarks --------------------------------------------------------------------------------- */
 
 static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y)
@@ -15,7 +10,7 @@ static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
     if (y->inner)
         return conv ? "input channels" : "rows";
-    if (nnc_op_class((nnc_op)x->op) == CL_window && y->out == 1)
+    if (nnc_op_class(x->op) == CL_window && y->out == 1)
         return "channels";
     if (y->out == split_feature_axis(c->s, x))
         return conv ? "channels" : "columns";
@@ -26,8 +21,8 @@ static const char *rule_of(const splitter *c, const nnc_node *x, const choice *y
 
 static void put_share(const splitter *c, nnc_text *t, const nnc_node *x, const choice *y)
 {
-    const nnc_type *of = nnc_typeof(c->s, y->inner ? x->in[0] : x->out);
-    const long long extent = (long long)of->dim[y->axis];
+    const nnc_type *type = nnc_typeof(c->s, y->inner ? x->in[0] : x->out);
+    const long long extent = (long long)type->dim[y->axis];
     const long long least = extent / c->n, most = (extent + c->n - 1) / c->n;
     nnc_printf(t, "each of %d devices has %lld", c->n, least);
     if (most > least)
@@ -87,7 +82,7 @@ static nnc_status add_remark(splitter *c, const nnc_node *x, const char *rule, n
 
 static nnc_status remark(splitter *c, const nnc_node *x, const choice *y)
 {
-    const nnc_class cls = nnc_op_class((nnc_op)x->op);
+    const nnc_class cls = nnc_op_class(x->op);
     const bool split = y->out != L_full && (cls == CL_contract || cls == CL_window);
     NNC_LOCAL(nnc_text) t = {0};
     const char *rule = y->out == L_full ? "whole" : "moved";
@@ -200,9 +195,9 @@ static nnc_ref part_of_mean(splitter *c, const part *p)
             axes[n] = n + 2;
     }
     const nnc_ref sum = nnc_reduce(c->g, OP_reduce_sum, p->in[0], n, given, keep);
-    return sum == NNC_NONE ? sum
-                           : nnc_build2(c->g, OP_div, sum,
-                                 nnc_scalar(c->g, (nnc_dtype)y->dtype, (double)count));
+    return sum == NNC_NONE
+               ? sum
+               : nnc_build2(c->g, OP_div, sum, nnc_scalar(c->g, y->dtype, (double)count));
 }
 
 static nnc_ref build_part(splitter *c, part *p)
@@ -212,7 +207,7 @@ static nnc_ref build_part(splitter *c, part *p)
     p->attr = ARENA_NEW(c->a, nnc_attr, x->n_attr + 1);
     p->n_attr = x->n_attr;
     if (!p->attr)
-        return nomem(c), NNC_NONE;
+        return c->g->status = nnc_nomem(c->sink), NNC_NONE;
     for (int i = 0; i < x->n_attr; i++)
         p->attr[i] = x->attr[i];
     if (!set_attrs(c, p))
@@ -222,7 +217,7 @@ static nnc_ref build_part(splitter *c, part *p)
         return part_of_mean(c, p);
     if (p->y->inner && n_in > 2 && p->d) /* the bias is in the first part */
         n_in = 2;
-    return nnc_build(c->g, (nnc_op)x->op, n_in, p->in, p->n_attr, p->attr);
+    return nnc_build(c->g, x->op, n_in, p->in, p->n_attr, p->attr);
 }
 
 /* The whole value v on device d; the copies from device 0 count once. */
@@ -302,7 +297,7 @@ static nnc_status build_whole(splitter *c, const nnc_node *x, uint32_t i)
         const nnc_ref r = nnc_copy_node(c->g, c->s, x, in);
         if (r == NNC_NONE)
             return c->g->status;
-        if (nnc_op_class((nnc_op)x->op) != CL_collective)
+        if (nnc_op_class(x->op) != CL_collective)
             nnc_def(c->g, r)->device = (int16_t)d;
         for (uint32_t k = 0; k < x->n_out; k++) {
             nnc_ref *slot = split_slots(c, x->out + k, L_full);

@@ -17,8 +17,9 @@ static int divided(const splitter *c, nnc_ref v)
     return L_full;
 }
 
-/* Collectives count for all their participants: an allgather n - 1 times the result's bytes, an allreduce twice that. */
-int64_t split_move_cost(const splitter *c, nnc_ref v, int layout)
+/* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. Collectives count for all their participants: an allgather
+ * n - 1 times the result's bytes, an allreduce twice that. */
+static int64_t move_cost(const splitter *c, nnc_ref v, int layout)
 {
     const int64_t bytes = value_bytes(c, v), all = nnc_mul_sat(c->n - 1, bytes), part = all / c->n;
     if (c->fixed[v])
@@ -41,7 +42,7 @@ static int64_t moves_cost(const splitter *c, const nnc_node *x, const int8_t *in
     for (int k = 0; k < x->n_in; k++) {
         const bool bias = in[k] == L_sum && c->fixed[x->in[k]];
         if (!bias)
-            cost = nnc_add_sat(cost, split_move_cost(c, x->in[k], in[k] == L_sum ? L_full : in[k]));
+            cost = nnc_add_sat(cost, move_cost(c, x->in[k], in[k] == L_sum ? L_full : in[k]));
         if (in[k] == L_full && !c->fixed[x->in[k]] && !c->everywhere[x->in[k]] &&
             has(c, x->in[k], L_full)) /* from device 0 to the others */
             cost = nnc_add_sat(cost, nnc_mul_sat(c->n - 1, value_bytes(c, x->in[k])));
@@ -53,7 +54,7 @@ static choice whole(const splitter *c, const nnc_node *x)
 {
     choice y = {.out = L_full, .axis = L_full};
     for (int k = 0; k < x->n_in; k++)
-        y.cost = nnc_add_sat(y.cost, split_move_cost(c, x->in[k], L_full));
+        y.cost = nnc_add_sat(y.cost, move_cost(c, x->in[k], L_full));
     return y;
 }
 
@@ -130,7 +131,7 @@ static choice features(const splitter *c, const nnc_node *x, int8_t *in, uint8_t
 
 static bool is_weighted(const splitter *c, const nnc_node *x)
 {
-    const nnc_class cls = nnc_op_class((nnc_op)x->op);
+    const nnc_class cls = nnc_op_class(x->op);
     if (x->op == OP_gather)
         return c->fixed[x->in[0]];
     return cls == CL_contract && x->n_in > 1 && c->fixed[x->in[1]] && !c->fixed[x->in[0]];
@@ -243,7 +244,7 @@ static void apply(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
         const bool made = !has(c, v, want) && want == L_full; /* by a collective */
         c->gathered[v] |= made && !c->fixed[v];
         if (want >= 0)
-            c->moved = nnc_add_sat(c->moved, split_move_cost(c, v, want));
+            c->moved = nnc_add_sat(c->moved, move_cost(c, v, want));
         c->have[v] |= layout_bit(want);
         if (want == L_full && (made || y->out != L_full) && in[k] != L_sum)
             c->everywhere[v] = true;

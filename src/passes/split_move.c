@@ -34,12 +34,12 @@ void split_sends(splitter *c, split_sent how, int64_t bytes)
         c->cost.collective = nnc_add_sat(c->cost.collective, bytes);
 }
 
-static int64_t bytes_of(const splitter *c, nnc_ref r)
+static int64_t part_bytes(const splitter *c, nnc_ref r)
 {
     return r == NNC_NONE ? 0 : nnc_type_bytes(nnc_typeof(c->g, r));
 }
 
-nnc_ref split_slice(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device)
+static nnc_ref slice_on(splitter *c, nnc_ref x, int axis, int64_t from, int64_t to, int device)
 {
     if (x == NNC_NONE || (from == 0 && to == nnc_typeof(c->g, x)->dim[axis]))
         return x;
@@ -88,17 +88,17 @@ static nnc_ref iota_range(splitter *c, const nnc_node *x, int axis, int64_t from
     const nnc_ref r = nnc_build_typed(c->g, OP_iota, 0, NULL, x->n_attr, x->attr, &t);
     if (!from || axis != nnc_attr_int(x, AT_dim, 0) || r == NNC_NONE)
         return r;
-    return nnc_build2(c->g, OP_add, r, nnc_scalar(c->g, (nnc_dtype)t.dtype, (double)from));
+    return nnc_build2(c->g, OP_add, r, nnc_scalar(c->g, t.dtype, (double)from));
 }
 
 /* Part of an op whose operands' parts have the result's indices. NNC_NONE without an error: it is another kind of op. */
 static nnc_ref computed_range(
     splitter *c, const nnc_node *x, int axis, int64_t from, int64_t to, int d)
 {
-    const nnc_class cls = nnc_op_class((nnc_op)x->op);
+    const nnc_class cls = nnc_op_class(x->op);
     int8_t axes[4];
     nnc_ref in[4];
-    const bool same = nnc_op_is_ewise((nnc_op)x->op) || x->op == OP_transpose;
+    const bool same = nnc_op_is_ewise(x->op) || x->op == OP_transpose;
     if (cls == CL_leaf || !same || x->n_in > 4 || !split_axes(c->s, x, axis, 1, axes))
         return NNC_NONE;
     for (int k = 0; k < x->n_in; k++) {
@@ -108,7 +108,7 @@ static nnc_ref computed_range(
             return failed(c, NNC_E_BUG);
     }
     c->g->device = (int16_t)d;
-    return nnc_build(c->g, (nnc_op)x->op, x->n_in, in, x->n_attr, x->attr);
+    return nnc_build(c->g, x->op, x->n_in, in, x->n_attr, x->attr);
 }
 
 /* Indices from..to of weight v, or of what is computed of weights. */
@@ -135,7 +135,7 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
     if (all && c->statistic[v]) /* a slice of it hides what it is: it is not trained */
         nnc_def(c->g, all[0])->frozen = true;
     const bool own = all && (!c->trains || all[d] != all[0]); /* else it stays on device 0 */
-    return all ? split_slice(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
+    return all ? slice_on(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
 }
 
 /* Does each device train a copy of weight v of its own: is it read whole on all of them? The copies are equal at first and get the sum of
@@ -144,7 +144,7 @@ static bool is_copied(const splitter *c, nnc_ref v)
 {
     const nnc_node *x = nnc_def(c->s, v);
     return c->trains && x->op == OP_param && !x->frozen && !c->statistic[v] &&
-           nnc_is_float((nnc_dtype)nnc_typeof(c->s, v)->dtype) && c->demand[v] & DEMAND_all &&
+           nnc_is_float(nnc_typeof(c->s, v)->dtype) && c->demand[v] & DEMAND_all &&
            c->n <= NNC_SPLIT_COPIES;
 }
 
@@ -234,8 +234,8 @@ static nnc_ref gather_range(
         const int64_t lo = nnc_max64(from, first), hi = nnc_min64(to, end);
         if (lo >= hi)
             continue;
-        const nnc_ref r = split_slice(c, part[e], axis, lo - first, hi - first, e);
-        sent += e == d ? 0 : bytes_of(c, r);
+        const nnc_ref r = slice_on(c, part[e], axis, lo - first, hi - first, e);
+        sent += e == d ? 0 : part_bytes(c, r);
         piece[n++] = r;
     }
     split_sends(c, axis == from_axis ? SENT_halo : SENT_exchange, sent);
@@ -252,10 +252,10 @@ nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, 
         to == split_cut(nnc_typeof(c->s, v)->dim[axis], c->n, d + 1))
         return part[d];
     if (all && all[d] != NNC_NONE && nnc_home(c->g, all[d]) == d) /* on this device already */
-        return split_slice(c, all[d], axis, from, to, d);
+        return slice_on(c, all[d], axis, from, to, d);
     if (!part && all) {
-        const nnc_ref r = split_slice(c, all[0], axis, from, to, 0);
-        split_sends(c, SENT_scatter, d ? bytes_of(c, r) : 0);
+        const nnc_ref r = slice_on(c, all[0], axis, from, to, 0);
+        split_sends(c, SENT_scatter, d ? part_bytes(c, r) : 0);
         return r;
     }
     if (a >= 0)
@@ -283,12 +283,6 @@ static nnc_ref sum_here(splitter *c, const nnc_ref *part)
     return r;
 }
 
-/* Is v's extent along axis a multiple of the devices? The gradient of a gather of others is not a collective. */
-static bool even(const splitter *c, nnc_ref v, int axis)
-{
-    return nnc_typeof(c->s, v)->dim[axis] % c->n == 0;
-}
-
 /* Is each device's part computed there? A slice for another device is computed where it is cut. */
 static bool at_home(const splitter *c, const nnc_ref *part)
 {
@@ -310,13 +304,13 @@ static void make_whole(splitter *c, nnc_ref v, nnc_ref *out)
     } else if (a < 0) {
         out[0] = sum_here(c, part);
         split_sends(c, SENT_sum, sent);
-    } else if (all && (even(c, v, a) || !c->trains) && at_home(c, part)) {
+    } else if (all && (nnc_typeof(c->s, v)->dim[a] % c->n == 0 || !c->trains) && at_home(c, part)) {
         collective(c, OP_allgather, part, a, out);
         split_sends(c, SENT_allgather, sent);
     } else {
         for (int d = 0; d < (all ? c->n : 1); d++)
             out[d] = concat(c, c->n, part, a, d);
-        split_sends(c, SENT_gather, all ? sent : bytes - bytes_of(c, part[0]));
+        split_sends(c, SENT_gather, all ? sent : bytes - part_bytes(c, part[0]));
     }
     for (int d = 1; d < c->n && !all; d++)
         out[d] = out[0];
@@ -325,7 +319,8 @@ static void make_whole(splitter *c, nnc_ref v, nnc_ref *out)
 static void make_parts(splitter *c, nnc_ref v, int axis, nnc_ref *out)
 {
     const int64_t extent = nnc_typeof(c->s, v)->dim[axis];
-    if (!c->fixed[v] && !made(c, v, L_full) && divided(c, v) < 0 && even(c, v, axis)) {
+    if (!c->fixed[v] && !made(c, v, L_full) && divided(c, v) < 0 &&
+        nnc_typeof(c->s, v)->dim[axis] % c->n == 0) {
         collective(c, OP_reduce_scatter, made(c, v, L_sum), axis, out);
         split_sends(c, SENT_reduce_scatter, nnc_mul_sat(c->n - 1, value_bytes(c, v)));
         return;

@@ -33,7 +33,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
 {
     nnc_graph *g = p->g;
     nnc_node n = g->node[i];
-    nnc_type x = *nnc_typeof(g, n.in[0]), y = *nnc_typeof(g, n.out);
+    nnc_type x = *type_of(p, n.in[0]), y = *type_of(p, n.out);
     const int64_t *axes;
     int n_axes = nnc_attr_ints(&n, AT_axes, &axes);
     int64_t dim[NNC_MAX_RANK], first[NNC_MAX_RANK], kept = 0;
@@ -53,12 +53,11 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     }
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
-    nnc_ref v = nnc_reduce(g, (nnc_op)n.op, nnc_reshape(g, n.in[0], r, dim), nf, first, false);
-    v = nnc_reduce(g, (nnc_op)n.op, v, 1, &kept, false);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    nnc_ref v = nnc_reduce(g, n.op, nnc_reshape(g, n.in[0], r, dim), nf, first, false);
+    v = nnc_reduce(g, n.op, v, 1, &kept, false);
+    if (!edit_sync(p))
         return;
-    if (!nnc_type_same_shape(nnc_typeof(g, v), &y))
+    if (!nnc_type_same_shape(type_of(p, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
     edit_replace(p, n.out, edit_like(p, v, n.out));
     int64_t results = nnc_type_numel(&y);
@@ -84,7 +83,7 @@ static bool contractions_read(pass *p, nnc_ref v)
     uint32_t user[8];
     int n = users_through_views(p, v, user, NNC_COUNT(user));
     for (int i = 0; i < n && i < (int)NNC_COUNT(user); i++)
-        if (nnc_op_class((nnc_op)p->g->node[user[i]].op) != CL_contract &&
+        if (nnc_op_class(p->g->node[user[i]].op) != CL_contract &&
             !is_contraction(p, &p->g->node[user[i]]))
             return false;
     return n > 0 && n <= (int)NNC_COUNT(user) && !edit_is_output(p, v);
@@ -93,7 +92,7 @@ static bool contractions_read(pass *p, nnc_ref v)
 /* The outermost dimension in memory that reduction n sums over, where that leaves others; -1: there is none. */
 static int rows_dimension(const pass *p, const nnc_node *n)
 {
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+    const nnc_type *x = type_of(p, n->in[0]);
     const int64_t *axes;
     int n_axes = nnc_attr_ints(n, AT_axes, &axes), real = 0, first = -1;
     for (int m = x->rank - 1; m >= 0; m--)
@@ -111,7 +110,7 @@ static bool split_rows(pass *p, uint32_t i)
 {
     nnc_graph *g = p->g;
     const nnc_node n = g->node[i];
-    const nnc_type x = *nnc_typeof(g, n.in[0]);
+    const nnc_type x = *type_of(p, n.in[0]);
     const nnc_target *t = target_of(p, &n);
     const int64_t *axes;
     int64_t first[NNC_MAX_RANK];
@@ -127,13 +126,12 @@ static bool split_rows(pass *p, uint32_t i)
     const int64_t last = rows;
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
-    nnc_ref v = nnc_reduce(g, (nnc_op)n.op, n.in[0], nf, first, true);
-    v = nnc_reduce(g, (nnc_op)n.op, v, 1, &last, true);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    nnc_ref v = nnc_reduce(g, n.op, n.in[0], nf, first, true);
+    v = nnc_reduce(g, n.op, v, 1, &last, true);
+    if (!edit_sync(p))
         return true;
-    const nnc_type *y = nnc_typeof(g, n.out);
-    if (!nnc_type_same_shape(nnc_typeof(g, v), y))
+    const nnc_type *y = type_of(p, n.out);
+    if (!nnc_type_same_shape(type_of(p, v), y))
         v = nnc_reshape(g, v, y->rank, y->dim);
     edit_replace(p, n.out, edit_like(p, v, n.out));
     remark_applied(p, &l, "two-step reduction",
@@ -151,9 +149,8 @@ nnc_status pass_split_reduce(pass *p)
             continue;
         if (split_rows(p, i))
             continue;
-        const nnc_type *x = nnc_typeof(p->g, n->in[0]);
-        int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)),
-                each = nnc_type_numel(x) / results;
+        const nnc_type *x = type_of(p, n->in[0]);
+        int64_t results = numel_of(p, n->out), each = nnc_type_numel(x) / results;
         if (results >= few(p, n) || each < HUGE_EXTENT)
             continue;
         const char *why = NULL;

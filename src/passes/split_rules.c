@@ -84,7 +84,7 @@ static bool move_axes(const nnc_graph *s, const nnc_node *x, int r, int n, int8_
 {
     const nnc_type *y = nnc_typeof(s, x->out);
     const int64_t *v;
-    switch ((nnc_op)x->op) {
+    switch (x->op) {
     case OP_reshape: return reshape_axis(nnc_typeof(s, x->in[0]), y, r, n, in);
     case OP_transpose:
         nnc_attr_ints(x, AT_perm, &v);
@@ -126,7 +126,7 @@ static bool comp_axes(const nnc_graph *s, const nnc_node *x, int r, int n, int8_
     in[0] = (int8_t)r;
     for (int k = 1; k < x->n_in; k++)
         in[k] = own;
-    switch ((nnc_op)x->op) {
+    switch (x->op) {
     case OP_global_avgpool:
     case OP_global_maxpool: return r < 2;
     case OP_softmax:
@@ -200,7 +200,7 @@ static bool window_axes(const nnc_graph *s, const nnc_node *x, int r, int n, int
 int split_summed_axis(const nnc_graph *s, const nnc_node *x)
 {
     const int rank = x->n_in ? rank_of(s, x->in[0]) : 0;
-    switch ((nnc_op)x->op) {
+    switch (x->op) {
     case OP_matmul: return rank - 1 - (nnc_attr_int(x, AT_transpose_a, 0) ? 1 : 0);
     case OP_linear: return rank - 1;
     case OP_conv:
@@ -211,7 +211,7 @@ int split_summed_axis(const nnc_graph *s, const nnc_node *x)
 
 int split_feature_axis(const nnc_graph *s, const nnc_node *x)
 {
-    switch ((nnc_op)x->op) {
+    switch (x->op) {
     case OP_matmul:
     case OP_linear:
     case OP_gather: return rank_of(s, x->out) - 1;
@@ -265,7 +265,7 @@ bool split_axes(const nnc_graph *s, const nnc_node *x, int r, int n, int8_t *in)
     const nnc_type *y = nnc_typeof(s, x->out);
     if (r < 0 || r >= y->rank || y->dim[r] < n || x->body)
         return false;
-    switch (nnc_op_class((nnc_op)x->op)) {
+    switch (nnc_op_class(x->op)) {
     case CL_ewise:
     case CL_ecomp:
         for (int k = 0; k < x->n_in; k++)
@@ -294,7 +294,7 @@ bool split_inner(const nnc_graph *s, const nnc_node *x, int axis, int n, int8_t 
     in[0] = (int8_t)axis;
     if (x->n_in > 2)
         in[2] = L_sum;
-    switch ((nnc_op)x->op) {
+    switch (x->op) {
     case OP_reduce_sum:
     case OP_reduce_mean: return in_list(x, AT_axes, axis);
     case OP_global_avgpool: return axis >= 2;

@@ -24,8 +24,8 @@ static int absorbed(pass *p, const nnc_node *n)
     int count = 0;
     for (int k = 0; k < n->n_in && p->will_run >> PASS_fuse & 1; k++) {
         const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
-        const nnc_node *d = nnc_def(p->g, v);
-        const nnc_class c = nnc_op_class((nnc_op)d->op);
+        const nnc_node *d = def_of(p, v);
+        const nnc_class c = nnc_op_class(d->op);
         count += (c == CL_ewise || c == CL_ecomp) && !placed_apart(d, n) && !edit_static(p, v) &&
                  !edit_is_output(p, v) && edit_only_user(p, v) && edit_only_user(p, n->in[k]);
     }
@@ -36,7 +36,7 @@ static int absorbed(pass *p, const nnc_node *n)
 static bool asks_too_long(pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
-    const nnc_type *y = nnc_typeof(p->g, n->out);
+    const nnc_type *y = type_of(p, n->out);
     double lanes =
         t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* comparisons are scalar there */
     double rate = (double)t->flops_f32 / 2 / lanes, numel = (double)nnc_type_numel(y);
@@ -56,10 +56,10 @@ static bool is_wide_concat(pass *p, const nnc_node *n)
 static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
 {
     int axis = (int)nnc_attr_int(like, AT_axis, 0);
-    nnc_type y = *nnc_typeof(p->g, like->out);
+    nnc_type y = *type_of(p, like->out);
     y.dim[axis] = 0;
     for (int i = 0; i < n; i++)
-        y.dim[axis] += nnc_typeof(p->g, in[i])->dim[axis];
+        y.dim[axis] += type_of(p, in[i])->dim[axis];
     return nnc_build_typed(p->g, OP_concat, n, in, like->n_attr, like->attr, &y);
 }
 
@@ -94,7 +94,7 @@ typedef struct memory {
 
 static bool begins_with(const pass *p, const nnc_node *c, const nnc_ref *in, const joined *j)
 {
-    return j->axis == (int)nnc_attr_int(c, AT_axis, 0) && !placed_apart(nnc_def(p->g, j->out), c) &&
+    return j->axis == (int)nnc_attr_int(c, AT_axis, 0) && !placed_apart(def_of(p, j->out), c) &&
            !memcmp(j->in, in, sizeof *in * (size_t)j->n);
 }
 
@@ -139,8 +139,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     while (n > NNC_KERNEL_CONCAT && p->g->status == NNC_OK)
         n = join_some(p, &c, in, n);
     nnc_ref r = join(p, &c, in, n);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return;
     keep_joined(p, m, &c, c.in, r);
     edit_replace(p, c.out, r);
@@ -190,7 +189,7 @@ static void few_results(
     int64_t end = at;
     for (int k = 0; k < n; k++)
         end += sizes[k];
-    nnc_type like = *nnc_typeof(p->g, s->out + (nnc_ref)r);
+    nnc_type like = *type_of(p, s->out + (nnc_ref)r);
     nnc_ref x = part(p, s->in[0], &like, axis, at, end);
     if (n == 1 || x == NNC_NONE) {
         out[0] = x;
@@ -199,7 +198,7 @@ static void few_results(
     nnc_attr attr[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, n, sizes)};
     nnc_type type[WIDE_SPLIT];
     for (int k = 0; k < n; k++)
-        type[k] = *nnc_typeof(p->g, s->out + (nnc_ref)(r + k));
+        type[k] = *type_of(p, s->out + (nnc_ref)(r + k));
     nnc_ref y = nnc_build_typed(p->g, OP_split, 1, &x, 2, attr, type);
     edit_sync(p);
     for (int k = 0; k < n; k++)

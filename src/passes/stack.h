@@ -46,7 +46,6 @@ nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to);
 nnc_ref stack_merge(stacks *s, stack x, int axis);
 /* r, [.., n e, ..], as the stack of members of type y. */
 stack stack_divide(stacks *s, nnc_ref r, const nnc_type *y, int axis);
-bool stack_is_movement(const nnc_node *c);
 /* Is c an op that can be one of all models? */
 bool stack_knows(const pass *p, const nnc_node *c);
 /* The op of all models that c is for one; in[j].all of operands that all share, where shared[j], is the value itself. */

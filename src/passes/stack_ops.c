@@ -18,7 +18,7 @@ static const stack none = {NNC_NONE, 0};
 /* r transposed, as it may be already. */
 static nnc_ref transposed(stacks *s, nnc_ref r, const int64_t *perm)
 {
-    const int rank = nnc_typeof(s->p->g, r)->rank;
+    const int rank = type_of(s->p, r)->rank;
     const int64_t *v;
     edit_sync(s->p);
     for (uint32_t u = 0, i; s->p->status == NNC_OK && edit_next_user(s->p, r, &u, &i);) {
@@ -27,8 +27,7 @@ static nnc_ref transposed(stacks *s, nnc_ref r, const int64_t *perm)
             nnc_attr_ints(n, AT_perm, &v) == rank && !memcmp(v, perm, sizeof *v * (size_t)rank))
             return n->out;
     }
-    s->now.moved_bytes =
-        nnc_add_sat(s->now.moved_bytes, 2 * nnc_type_bytes(nnc_typeof(s->p->g, r)));
+    s->now.moved_bytes = nnc_add_sat(s->now.moved_bytes, 2 * bytes_of(s->p, r));
     return nnc_transpose(s->p->g, r, perm);
 }
 
@@ -48,7 +47,7 @@ static void order_of(int rank, int from, int to, int64_t *perm)
 /* x, under the shape dim, with dimension `from` as dimension `to`. */
 static nnc_ref turned(stacks *s, nnc_ref x, int rank, const int64_t *dim, int from, int to)
 {
-    const nnc_type *t = nnc_typeof(s->p->g, x);
+    const nnc_type *t = type_of(s->p, x);
     int64_t perm[NNC_MAX_RANK], to_dim[NNC_MAX_RANK], between = 1;
     order_of(rank, from, to, perm);
     for (int d = 0; d < rank; d++) {
@@ -64,14 +63,14 @@ nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to)
 {
     if (all == NNC_NONE || from == to)
         return all;
-    const nnc_type t = *nnc_typeof(s->p->g, all);
+    const nnc_type t = *type_of(s->p, all);
     return turned(s, all, t.rank, t.dim, from, to);
 }
 
 /* The stack, with dimensions of 1 before those of its members up to `rank`, and its models along `to`. */
 static nnc_ref of_rank(stacks *s, stack x, int rank, int to)
 {
-    const nnc_type t = *nnc_typeof(s->p->g, x.all);
+    const nnc_type t = *type_of(s->p, x.all);
     const int more = rank + 1 - t.rank;
     int64_t dim[NNC_MAX_RANK];
     if (more <= 0)
@@ -86,7 +85,7 @@ nnc_ref stack_merge(stacks *s, stack x, int axis)
     const nnc_ref r = stack_turn(s, x.all, x.axis, axis);
     if (r == NNC_NONE)
         return r;
-    const nnc_type *t = nnc_typeof(s->p->g, r);
+    const nnc_type *t = type_of(s->p, r);
     const int rank = t->rank - 1;
     int64_t dim[NNC_MAX_RANK];
     for (int d = 0; d < rank; d++)
@@ -115,11 +114,10 @@ static int64_t work_ns(const pass *p, const nnc_node *c)
 /* Counts contraction r of all models for c of each; false: they stay apart. */
 static bool count(stacks *s, const nnc_node *c, nnc_ref r)
 {
-    edit_sync(s->p);
-    if (r == NNC_NONE || s->p->status != NNC_OK)
+    if (!edit_sync(s->p) || r == NNC_NONE)
         return false;
     const int64_t each = work_ns(s->p, c);
-    if (each && !work_ns(s->p, nnc_def(s->p->g, r))) {
+    if (each && !work_ns(s->p, def_of(s->p, r))) {
         s->why = "no engine computes one of all";
         return false;
     }
@@ -138,7 +136,7 @@ static bool on_gpu(const pass *p, const nnc_node *c)
 static nnc_ref rows_of(stacks *s, stack x)
 {
     const nnc_ref r = stack_turn(s, x.all, x.axis, 0);
-    const nnc_type t = r == NNC_NONE ? (nnc_type){0} : *nnc_typeof(s->p->g, r);
+    const nnc_type t = r == NNC_NONE ? (nnc_type){0} : *type_of(s->p, r);
     if (r == NNC_NONE || t.rank == 3)
         return r;
     const int64_t k = t.dim[t.rank - 1], dim[] = {s->n, nnc_type_numel(&t) / k / s->n, k};
@@ -149,7 +147,7 @@ static nnc_ref rows_of(stacks *s, stack x)
 static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const nnc_attr t = nnc_ai(AT_transpose_b, 1);
     const bool linear = c->op == OP_linear;
     const int64_t bias[] = {s->n, 1, y.dim[y.rank - 1]};
@@ -170,7 +168,7 @@ static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *
 static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type y = *nnc_typeof(g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const int axis = y.rank - 1;
     if (c->n_in == 3 && shared[2])
         return none;
@@ -185,7 +183,7 @@ static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const 
 /* Gradients of such matrices, dy^T x: [rows, n m] transposed times [rows, k]. */
 static stack gradients_of_one_tensor(stacks *s, const nnc_node *c, const stack *in)
 {
-    const nnc_type y = *nnc_typeof(s->p->g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const nnc_ref v[] = {stack_merge(s, in[0], 1), in[1].all};
     if (v[0] == NNC_NONE)
         return none;
@@ -196,14 +194,13 @@ static stack gradients_of_one_tensor(stacks *s, const nnc_node *c, const stack *
 /* linear or matmul. */
 static stack product(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
-    const nnc_graph *g = s->p->g;
-    const nnc_type *y = nnc_typeof(g, c->out), *x = nnc_typeof(g, c->in[0]);
+    const nnc_type *y = type_of(s->p, c->out), *x = type_of(s->p, c->in[0]);
     const bool gpu = on_gpu(s->p, c), linear = c->op == OP_linear,
                ta = nnc_attr_int(c, AT_transpose_a, 0),
                tb = linear || nnc_attr_int(c, AT_transpose_b, 0);
     if (nnc_type_numel(y) > LARGE && !gpu && !nnc_attr_int(c, AT_as_kernel, 0))
         return none;
-    if (nnc_typeof(g, c->in[1])->rank != 2 || x->rank < 2 || (x->rank > 2 && !(linear && gpu)) ||
+    if (type_of(s->p, c->in[1])->rank != 2 || x->rank < 2 || (x->rank > 2 && !(linear && gpu)) ||
         ((shared[0] || shared[1]) && !gpu) || (shared[0] && shared[1]))
         return none;
     if (shared[0] && linear)
@@ -216,7 +213,7 @@ static stack product(stacks *s, const nnc_node *c, const stack *in, const bool *
 /* Convolutions side by side: one in n times the groups. Of one tensor and in one group: one with the channels of all. */
 static stack convolution(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
-    const nnc_type y = *nnc_typeof(s->p->g, c->out);
+    const nnc_type y = *type_of(s->p, c->out);
     const bool wgrad = c->op == OP_conv_wgrad,
                one = shared[0] && nnc_attr_int(c, AT_groups, 1) == 1;
     if ((shared[0] && (!one || c->op == OP_conv_transpose)) || shared[1] ||
@@ -245,31 +242,23 @@ static stack reduction(stacks *s, const nnc_node *c, stack in)
     }
     s->now.commands++;
     return (stack){
-        nnc_reduce(s->p->g, (nnc_op)c->op, in.all, n, of, keeps), in.axis - (keeps ? 0 : before)};
-}
-
-/* Elements of the first n dimensions. */
-static int64_t leading(const nnc_type *t, int n)
-{
-    int64_t numel = 1;
-    for (int d = 0; d < n; d++)
-        numel *= t->dim[d];
-    return numel;
+        nnc_reduce(s->p->g, c->op, in.all, n, of, keeps), in.axis - (keeps ? 0 : before)};
 }
 
 /* Members of type x as those of type y: the models stay where they are if as many elements are before them in both. */
 static stack reshaped(stacks *s, stack in, const nnc_type *x, const nnc_type *y)
 {
+    const int64_t before = nnc_type_extents(x, 0, in.axis);
     int axis = 0;
-    while (axis < y->rank && leading(y, axis) != leading(x, in.axis))
+    while (axis < y->rank && nnc_type_extents(y, 0, axis) != before)
         axis++;
-    const bool stays = leading(y, axis) == leading(x, in.axis);
+    const bool stays = nnc_type_extents(y, 0, axis) == before;
     return stack_divide(s, stays ? in.all : stack_turn(s, in.all, in.axis, 0), y, stays ? axis : 0);
 }
 
 static stack movement(stacks *s, const nnc_node *c, stack in)
 {
-    const nnc_type y = *nnc_typeof(s->p->g, c->out), x = *nnc_typeof(s->p->g, c->in[0]);
+    const nnc_type y = *type_of(s->p, c->out), x = *type_of(s->p, c->in[0]);
     const int64_t *v;
     int64_t dim[NNC_MAX_RANK], perm[NNC_MAX_RANK];
     int axis = in.axis;
@@ -296,7 +285,7 @@ static int axis_of_largest(
     int64_t most = -1;
     int axis = 0;
     for (int j = 0; j < c->n_in; j++) {
-        const nnc_type *t = shared[j] ? NULL : nnc_typeof(s->p->g, in[j].all);
+        const nnc_type *t = shared[j] ? NULL : type_of(s->p, in[j].all);
         const int64_t numel = t ? nnc_type_numel(t) : -1;
         const int at = t && in[j].axis ? in[j].axis + rank + 1 - t->rank : 0;
         if (numel > most || (numel == most && t && at < axis)) {
@@ -310,7 +299,7 @@ static int axis_of_largest(
 /* A value that all share, with a dimension of 1 where the stack has the models among its dimensions. */
 static nnc_ref beside_models(stacks *s, nnc_ref v, int rank, int axis)
 {
-    const nnc_type t = *nnc_typeof(s->p->g, v);
+    const nnc_type t = *type_of(s->p, v);
     const int at = axis - (rank - t.rank);
     int64_t dim[NNC_MAX_RANK];
     if (at <= 0)
@@ -322,40 +311,33 @@ static nnc_ref beside_models(stacks *s, nnc_ref v, int rank, int axis)
 
 static stack elementwise(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
-    const int rank = nnc_typeof(s->p->g, c->out)->rank,
-              axis = axis_of_largest(s, c, in, shared, rank);
+    const int rank = type_of(s->p, c->out)->rank, axis = axis_of_largest(s, c, in, shared, rank);
     nnc_ref v[3];
     for (int j = 0; j < c->n_in; j++)
         v[j] = shared[j] ? beside_models(s, in[j].all, rank, axis) : of_rank(s, in[j], rank, axis);
-    return (stack){nnc_build(s->p->g, (nnc_op)c->op, c->n_in, v, c->n_attr, c->attr), axis};
+    return (stack){nnc_build(s->p->g, c->op, c->n_in, v, c->n_attr, c->attr), axis};
 }
 
-bool stack_is_movement(const nnc_node *c)
+static bool is_movement(const nnc_node *c)
 {
     return c->op == OP_reshape || c->op == OP_broadcast || c->op == OP_transpose;
 }
 
-static bool is_conv(const nnc_node *c)
-{
-    return c->op == OP_conv || c->op == OP_conv_transpose || c->op == OP_conv_wgrad;
-}
-
 bool stack_knows(const pass *p, const nnc_node *c)
 {
-    const bool sums =
-        nnc_op_class((nnc_op)c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
+    const bool sums = nnc_op_class(c->op) == CL_reduce && c->op != OP_argmax && c->op != OP_argmin;
     return c->n_out == 1 && c->n_in > 0 && c->n_in <= 3 && c->op != OP_dropout &&
-           (nnc_op_is_ewise((nnc_op)c->op) || sums || stack_is_movement(c) || c->op == OP_linear ||
-               c->op == OP_matmul || (is_conv(c) && on_gpu(p, c)));
+           (nnc_op_is_ewise(c->op) || sums || is_movement(c) || c->op == OP_linear ||
+               c->op == OP_matmul || (nnc_op_is_conv(c->op) && on_gpu(p, c)));
 }
 
 stack stack_op(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     if (c->op == OP_linear || c->op == OP_matmul)
         return product(s, c, in, shared);
-    if (is_conv(c))
+    if (nnc_op_is_conv(c->op))
         return convolution(s, c, in, shared);
-    if (stack_is_movement(c))
+    if (is_movement(c))
         return movement(s, c, in[0]);
-    return nnc_op_is_ewise((nnc_op)c->op) ? elementwise(s, c, in, shared) : reduction(s, c, in[0]);
+    return nnc_op_is_ewise(c->op) ? elementwise(s, c, in, shared) : reduction(s, c, in[0]);
 }

@@ -31,7 +31,7 @@ static stack stack_of(stacks *s, const nnc_ref *v);
 static stack stack_of_parts(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type t = *nnc_typeof(g, v[0]);
+    const nnc_type t = *type_of(s->p, v[0]);
     const stack none = {NNC_NONE, 0};
     nnc_ref x, y;
     int64_t axis, a, first, at;
@@ -42,7 +42,7 @@ static stack stack_of_parts(stacks *s, const nnc_ref *v)
             at != first + k * t.dim[axis])
             return none;
     const int64_t end = first + s->n * t.dim[axis];
-    if (first || end != nnc_typeof(g, x)->dim[axis])
+    if (first || end != type_of(s->p, x)->dim[axis])
         x = nnc_cut(g, x, axis, first, end);
     return stack_divide(s, x, &t, (int)axis);
 }
@@ -56,27 +56,27 @@ static nnc_ref concat_with(const pass *p, nnc_ref v, int64_t *at)
         again = false;
         for (uint32_t u = 0, i; !again && edit_next_user(p, x, &u, &i);) {
             const nnc_node *n = &p->g->node[i];
-            if (n->op != OP_concat && (n->op != OP_reshape || nnc_typeof(p->g, n->out)->rank != 1))
+            if (n->op != OP_concat && (n->op != OP_reshape || type_of(p, n->out)->rank != 1))
                 continue;
-            if (n->op == OP_concat && nnc_typeof(p->g, n->out)->rank != 1)
+            if (n->op == OP_concat && type_of(p, n->out)->rank != 1)
                 continue;
             for (int k = 0; n->op == OP_concat && n->in[k] != x; k++)
-                *at += nnc_type_numel(nnc_typeof(p->g, n->in[k]));
+                *at += numel_of(p, n->in[k]);
             x = n->out;
             again = true;
         }
     }
-    return nnc_def(p->g, x)->op == OP_concat ? x : NNC_NONE;
+    return def_of(p, x)->op == OP_concat ? x : NNC_NONE;
 }
 
 /* v as one tensor of one dimension. */
 static nnc_ref put_together(stacks *s, const nnc_ref *v)
 {
     nnc_graph *g = s->p->g;
-    const int64_t numel = nnc_type_numel(nnc_typeof(g, v[0]));
+    const int64_t numel = numel_of(s->p, v[0]);
     nnc_ref *line = PASS_NEW(s->p, nnc_ref, s->n);
     for (int k = 0; line && k < s->n; k++)
-        line[k] = nnc_typeof(g, v[k])->rank == 1 ? v[k] : nnc_reshape(g, v[k], 1, &numel);
+        line[k] = type_of(s->p, v[k])->rank == 1 ? v[k] : nnc_reshape(g, v[k], 1, &numel);
     return line ? concat_in_steps(s->p, s->n, line) : NNC_NONE;
 }
 
@@ -84,23 +84,23 @@ static nnc_ref put_together(stacks *s, const nnc_ref *v)
 static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 {
     nnc_graph *g = s->p->g;
-    const nnc_type t = *nnc_typeof(g, v[0]);
+    const nnc_type t = *type_of(s->p, v[0]);
     const int64_t numel = nnc_type_numel(&t);
     int64_t at, first, dim[NNC_MAX_RANK];
     nnc_ref x = concat_with(s->p, v[0], &first);
     bool there = x != NNC_NONE;
     for (int k = 0; k < s->n; k++) {
-        const nnc_node *d = nnc_def(g, v[k]);
-        if (d->op != OP_param || d->state != nnc_def(g, v[0])->state ||
-            d->accumulates != nnc_def(g, v[0])->accumulates)
+        const nnc_node *d = def_of(s->p, v[k]);
+        if (d->op != OP_param || d->state != def_of(s->p, v[0])->state ||
+            d->accumulates != def_of(s->p, v[0])->accumulates)
             return NNC_NONE;
         there = there && concat_with(s->p, v[k], &at) == x && at == first + k * numel;
     }
-    *states = nnc_def(g, v[0])->state && !there;
+    *states = def_of(s->p, v[0])->state && !there;
     if (!there)
         x = put_together(s, v);
     const int64_t end = first + s->n * numel;
-    if (there && nnc_type_numel(nnc_typeof(g, x)) != s->n * numel)
+    if (there && numel_of(s->p, x) != s->n * numel)
         x = nnc_cut(g, x, 0, first, end);
     dim[0] = s->n;
     memcpy(dim + 1, t.dim, sizeof *dim * t.rank);
@@ -112,11 +112,11 @@ static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 /* Do a and b compute the same of operands of the same types? */
 static bool are_alike(const pass *p, nnc_ref a, nnc_ref b)
 {
-    const nnc_node *x = nnc_def(p->g, a), *y = nnc_def(p->g, b);
+    const nnc_node *x = def_of(p, a), *y = def_of(p, b);
     bool ok = x->op == y->op && x->n_in == y->n_in && stack_knows(p, x) && attrs_equal(x, y) &&
-              !placed_apart(x, y) && nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b));
+              !placed_apart(x, y) && nnc_type_equal(type_of(p, a), type_of(p, b));
     for (int k = 0; k < x->n_in && ok; k++)
-        ok = nnc_type_equal(nnc_typeof(p->g, x->in[k]), nnc_typeof(p->g, y->in[k]));
+        ok = nnc_type_equal(type_of(p, x->in[k]), type_of(p, y->in[k]));
     return ok;
 }
 
@@ -135,7 +135,7 @@ static void edit_at_all(stacks *s, const nnc_ref *v)
 static stack stack_of_ops(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
-    const nnc_node c = *nnc_def(p->g, v[0]);
+    const nnc_node c = *def_of(p, v[0]);
     const stack none = {NNC_NONE, 0};
     stack in[3] = {none, none, none};
     bool shared[3] = {false, false, false}, any = false;
@@ -146,7 +146,7 @@ static stack stack_of_ops(stacks *s, const nnc_ref *v)
         nnc_ref *x = PASS_NEW(p, nnc_ref, s->n);
         shared[j] = true;
         for (int k = 0; x && k < s->n; k++) {
-            x[k] = nnc_def(p->g, v[k])->in[j];
+            x[k] = def_of(p, v[k])->in[j];
             shared[j] = shared[j] && x[k] == x[0];
         }
         in[j] = !x ? none : shared[j] ? (stack){x[0], 0} : stack_of(s, x);
@@ -165,7 +165,7 @@ static stack stack_of_ops(stacks *s, const nnc_ref *v)
 static stack stack_of(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
-    const nnc_type *t = nnc_typeof(p->g, v[0]);
+    const nnc_type *t = type_of(p, v[0]);
     const stack none = {NNC_NONE, 0};
     bool states = false;
     for (size_t i = 0; i < s->n_at; i++)
@@ -176,32 +176,29 @@ static stack stack_of(stacks *s, const nnc_ref *v)
         }
     bool ok = t->rank < NNC_MAX_RANK && s->depth < DEEP;
     for (int k = 0; k < s->n && ok; k++)
-        ok = nnc_type_equal(nnc_typeof(p->g, v[k]), t) && nnc_type_is_row_major(t) &&
-             nnc_type_is_dense(t);
+        ok =
+            nnc_type_equal(type_of(p, v[k]), t) && nnc_type_is_row_major(t) && nnc_type_is_dense(t);
     if (!ok)
         return none;
     s->depth++;
-    const bool param = nnc_def(p->g, v[0])->op == OP_param;
-    stack of = param ? (stack){stack_of_params(s, v, &states), 0} : stack_of_parts(s, v);
-    const bool computed = of.all == NNC_NONE && !param;
+    const bool param = def_of(p, v[0])->op == OP_param;
+    stack found = param ? (stack){stack_of_params(s, v, &states), 0} : stack_of_parts(s, v);
+    const bool computed = found.all == NNC_NONE && !param;
     if (computed)
-        of = stack_of_ops(s, v);
+        found = stack_of_ops(s, v);
     s->depth--;
-    edit_sync(p);
-    if (of.all == NNC_NONE || p->status != NNC_OK)
+    if (!edit_sync(p) || found.all == NNC_NONE)
         return none;
-    if (!ARENA_ROOM(p->a, s->at, s->cap_at, s->n_at + 1)) {
-        pass_nomem(p);
+    if (!PASS_ROOM(p, s->at, s->cap_at, s->n_at + 1))
         return none;
-    }
     s->at[s->n_at++] = (stacked){.v = v,
         .n = s->n,
-        .stack = of,
+        .stack = found,
         .states = states,
         .computed = computed,
         .run = s->run,
         .cost = computed ? s->now : (stack_cost){0}};
-    return of;
+    return found;
 }
 
 /* ---- updates ---------------------------------------------------------------------------------------------------------------- */
@@ -258,17 +255,17 @@ static bool *find_sources(pass *p, nnc_ref v)
 /* State `of` is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too (where pass algebra is
  * skipped, or the optimizer wants a row): what reads it so must read `part`, or it would compute it from the sum's old value, which an
  * update cannot. */
-static void replace_update(pass *p, nnc_ref of, nnc_ref to, nnc_ref part, const bool *sources)
+static void replace_update(pass *p, nnc_ref state, nnc_ref to, nnc_ref part, const bool *sources)
 {
-    const nnc_type t = *nnc_typeof(p->g, to);
-    const nnc_node *d = nnc_def(p->g, to);
-    nnc_ref under = nnc_def(p->g, of)->accumulates && d->op == OP_reshape ? d->in[0] : NNC_NONE;
+    const nnc_type t = *type_of(p, to);
+    const nnc_node *d = def_of(p, to);
+    nnc_ref under = def_of(p, state)->accumulates && d->op == OP_reshape ? d->in[0] : NNC_NONE;
     edit_replace(p, to, t.rank == 1 ? part : nnc_reshape(p->g, part, t.rank, t.dim));
     while (
         under != NNC_NONE && p->status == NNC_OK && sources && !sources[p->g->value[under].node]) {
         const nnc_ref old = under;
-        const nnc_type u = *nnc_typeof(p->g, old);
-        d = nnc_def(p->g, old);
+        const nnc_type u = *type_of(p, old);
+        d = def_of(p, old);
         under = d->op == OP_reshape ? d->in[0] : NNC_NONE;
         edit_replace(p, old, u.rank == 1 ? part : nnc_reshape(p->g, part, u.rank, u.dim));
     }
@@ -279,13 +276,13 @@ static void replace_updates(stacks *s, size_t i)
 {
     nnc_graph *g = s->p->g;
     const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-    const stack of = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
-    if (of.all == NNC_NONE)
+    const stack news = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
+    if (news.all == NNC_NONE)
         return;
-    const nnc_type t = *nnc_typeof(g, to[0]);
+    const nnc_type t = *type_of(s->p, to[0]);
     const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
     edit_at_all(s, to);
-    nnc_ref all = stack_turn(s, of.all, of.axis, 0);
+    nnc_ref all = stack_turn(s, news.all, news.axis, 0);
     all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
     const bool *sources = all == NNC_NONE ? NULL : find_sources(s->p, all);
     for (int k = 0; k < s->n && all != NNC_NONE; k++) {
@@ -319,17 +316,15 @@ typedef struct chain { /* a concat with those along its axis that only it reads 
 static bool flatten(pass *p, const nnc_node *c, nnc_ref **list, size_t *n, size_t *cap)
 {
     for (int k = 0; k < c->n_in; k++) {
-        const nnc_node *d = nnc_def(p->g, c->in[k]);
+        const nnc_node *d = def_of(p, c->in[k]);
         if (d->op == OP_concat && nnc_attr_int(d, AT_axis, 0) == nnc_attr_int(c, AT_axis, 0) &&
             edit_only_user(p, d->out) == c) {
             if (!flatten(p, d, list, n, cap))
                 return false;
             continue;
         }
-        if (!ARENA_ROOM(p->a, *list, *cap, *n + 1)) {
-            pass_nomem(p);
+        if (!PASS_ROOM(p, *list, *cap, *n + 1))
             return false;
-        }
         (*list)[(*n)++] = c->in[k];
     }
     return true;
@@ -339,12 +334,12 @@ static bool flatten(pass *p, const nnc_node *c, nnc_ref **list, size_t *n, size_
 static bool are_neighbours(const pass *p, nnc_ref a, nnc_ref b)
 {
     const nnc_ref v = nnc_reshaped(p->g, a), w = nnc_reshaped(p->g, b);
-    const nnc_node *d = nnc_def(p->g, v), *e = nnc_def(p->g, w);
+    const nnc_node *d = def_of(p, v), *e = def_of(p, w);
     if (a == b || edit_static(p, a) || edit_is_output(p, a) ||
-        !nnc_type_equal(nnc_typeof(p->g, a), nnc_typeof(p->g, b)))
+        !nnc_type_equal(type_of(p, a), type_of(p, b)))
         return false;
     const bool parts = (d->op == OP_slice || d->op == OP_split) && e->op == d->op;
-    return parts ? nnc_type_equal(nnc_typeof(p->g, v), nnc_typeof(p->g, w))
+    return parts ? nnc_type_equal(type_of(p, v), type_of(p, w))
                  : stack_knows(p, d) && d->op != OP_broadcast && are_alike(p, v, w);
 }
 
@@ -430,7 +425,7 @@ static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, 
 static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uint32_t n)
 {
     const pass *p = s->p;
-    const nnc_target *t = target_of(p, nnc_def(p->g, e->v[0]));
+    const nnc_target *t = target_of(p, def_of(p, e->v[0]));
     const int64_t launch = nnc_target_start_ns(t, t->threads);
     const int64_t copies =
         t->kind == NNC_T_cuda ? nnc_target_move_ns(t, e->cost.moved_bytes, 0) : 0;
@@ -455,22 +450,23 @@ static void drop_small_groups(
     const bool *kept = find_kept(s, c, n_chain, r, n);
     total *sum = kept ? PASS_NEW(p, total, n_run + 1) : NULL;
     for (size_t i = 0; sum && i < s->n_at; i++) {
-        total *of = &sum[find_root(s->group, s->at[i].run)];
-        of->saved_ns += saved_ns(s, &s->at[i], kept, n);
-        of->all_ns = nnc_add_sat(of->all_ns, s->at[i].cost.all_ns);
-        of->commands += s->at[i].cost.commands;
+        total *group_sum = &sum[find_root(s->group, s->at[i].run)];
+        group_sum->saved_ns += saved_ns(s, &s->at[i], kept, n);
+        group_sum->all_ns = nnc_add_sat(group_sum->all_ns, s->at[i].cost.all_ns);
+        group_sum->commands += s->at[i].cost.commands;
     }
     for (size_t i = 0; sum && i < n_chain; i++)
         for (uint32_t k = c[i].first; k < c[i].first + c[i].n_run; k++) {
-            total *of = &sum[find_root(s->group, k)];
-            if (r[k].stack.all == NNC_NONE || !of->commands || p->o->join_siblings ||
-                of->saved_ns > of->all_ns / WORTH)
+            total *group_sum = &sum[find_root(s->group, k)];
+            if (r[k].stack.all == NNC_NONE || !group_sum->commands || p->o->join_siblings ||
+                group_sum->saved_ns > group_sum->all_ns / WORTH)
                 continue;
             r[k].stack.all = NNC_NONE;
-            if (!of->said++)
+            if (!group_sum->said++)
                 remark_declined(p, &c[i].l, rule,
                     "%d alike ops as one each would save %s of the %s that their contractions take",
-                    of->commands, text_us(p, nnc_max64(of->saved_ns, 0)), text_us(p, of->all_ns));
+                    group_sum->commands, text_us(p, nnc_max64(group_sum->saved_ns, 0)),
+                    text_us(p, group_sum->all_ns));
         }
 }
 
@@ -486,11 +482,8 @@ typedef struct run_list {
 static bool add_run(stacks *s, chain *c, run_list *r, size_t from, size_t to, bool only_built)
 {
     pass *p = s->p;
-    if (!ARENA_ROOM(p->a, r->at, r->cap, r->n + 1) ||
-        !ARENA_ROOM(p->a, s->group, s->cap_group, r->n + 1)) {
-        pass_nomem(p);
+    if (!PASS_ROOM(p, r->at, r->cap, r->n + 1) || !PASS_ROOM(p, s->group, s->cap_group, r->n + 1))
         return false;
-    }
     s->run = s->group[r->n] = (uint32_t)r->n;
     r->at[r->n] = (run){.from = from, .to = to, .stack = {NNC_NONE, 0}};
     const bool built = build_run(s, c, &r->at[r->n]);

@@ -19,7 +19,7 @@ static int tensor_operand(const pass *p, const nnc_node *f)
     double c;
     for (int k = 0; k < f->n_in; k++)
         if (!nnc_const_scalar(p->g, f->in[k], &c) &&
-            nnc_type_same_shape(nnc_typeof(p->g, f->in[k]), nnc_typeof(p->g, f->out)))
+            nnc_type_same_shape(type_of(p, f->in[k]), type_of(p, f->out)))
             return k;
     return -1;
 }
@@ -31,9 +31,9 @@ static const char *order_blocker(pass *p, const nnc_node *f, int k)
     if (k < 0)
         return remark_text(p, "%s has no tensor operand of its result's shape", word);
     for (int j = 0; j < f->n_in; j++)
-        if (j != k && nnc_type_numel(nnc_typeof(p->g, f->in[j])) != 1)
+        if (j != k && numel_of(p, f->in[j]) != 1)
             return remark_text(p, "%s has a second operand that is not one known number", word);
-    if (nnc_typeof(p->g, f->in[k])->dtype == DT_bool)
+    if (type_of(p, f->in[k])->dtype == DT_bool)
         return remark_text(p, "%s reads bool, which has no maximum", word);
     if (!nnc_is_nondecreasing(p->g, f, k))
         return f->op == OP_sqrt
@@ -75,15 +75,15 @@ static nnc_ref again(pass *p, const nnc_node *f, int k, nnc_ref x)
     nnc_ref in[3] = {0};
     for (int j = 0; j < f->n_in; j++)
         in[j] = j == k ? x : f->in[j];
-    nnc_type t = *nnc_typeof(p->g, x);
-    t.dtype = nnc_typeof(p->g, f->out)->dtype;
-    return nnc_build_typed(p->g, (nnc_op)f->op, f->n_in, in, f->n_attr, f->attr, &t);
+    nnc_type t = *type_of(p, x);
+    t.dtype = type_of(p, f->out)->dtype;
+    return nnc_build_typed(p->g, f->op, f->n_in, in, f->n_attr, f->attr, &t);
 }
 
 static nnc_ref pool_again(pass *p, const nnc_node *pool, nnc_ref x)
 {
-    nnc_type t = *nnc_typeof(p->g, pool->out);
-    t.dtype = nnc_typeof(p->g, x)->dtype;
+    nnc_type t = *type_of(p, pool->out);
+    t.dtype = type_of(p, x)->dtype;
     return nnc_build_typed(p->g, OP_maxpool, 1, &x, pool->n_attr, pool->attr, &t);
 }
 
@@ -100,8 +100,7 @@ static uint32_t forward(pass *p, uint32_t i)
     const char *word = nnc_ops[f.op].name, *rule = "max pooling first",
                *why = order_blocker(p, &f, k);
     uint32_t c;
-    int64_t n = nnc_type_bytes(nnc_typeof(p->g, f.out)),
-            m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    int64_t n = bytes_of(p, f.out), m = bytes_of(p, pool.out);
     if (!why && edit_is_output(p, f.out))
         why = remark_text(p, "the result of %s is also an output of the graph", word);
     if (!why && p->e.n_use[f.out] != 1)
@@ -123,8 +122,7 @@ static uint32_t forward(pass *p, uint32_t i)
     nnc_ref x = pool_again(p, &pool, f.in[k]);
     edit_at(p, fi);
     nnc_ref y = x == NNC_NONE ? x : again(p, &f, k, x);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return NNC_NONE;
     edit_replace(p, pool.out, y);
     remark_applied(p, &l, rule,
@@ -170,14 +168,13 @@ static bool backward(pass *p, uint32_t i)
         remark_declined(p, &l, "activation into the contraction before the pooling", "%s", why);
         return false;
     }
-    int64_t m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    int64_t m = bytes_of(p, pool.out);
     const char *engine = engine_name(p, &p->g->node[at]);
     edit_at(p, fi);
     nnc_ref x = again(p, &f, k, pool.in[0]);
     edit_at(p, i);
     nnc_ref y = x == NNC_NONE ? x : pool_again(p, &pool, x);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return false;
     edit_replace(p, f.out, y);
     remark_applied(p, &l, "activation into the contraction before the pooling",
@@ -193,12 +190,11 @@ nnc_status pass_swap_pool(pass *p)
     uint32_t n_node = p->g->n_node;
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         const nnc_node *n = &p->g->node[i];
-        if (n->op == OP_avgpool && !p->e.dead[i] && nnc_op_is_ewise(nnc_def(p->g, n->in[0])->op)) {
+        if (n->op == OP_avgpool && !p->e.dead[i] && nnc_op_is_ewise(def_of(p, n->in[0])->op)) {
             layers l = layers_of(p, p->g->value[n->in[0]].node, i);
             remark_declined(p, &l, "max pooling first",
                 "this is average pooling: the mean of %s is not %s of the mean",
-                nnc_ops[nnc_def(p->g, n->in[0])->op].name,
-                nnc_ops[nnc_def(p->g, n->in[0])->op].name);
+                nnc_ops[def_of(p, n->in[0])->op].name, nnc_ops[def_of(p, n->in[0])->op].name);
         }
         if (n->op != OP_maxpool || p->e.dead[i] || edit_static(p, n->out))
             continue;

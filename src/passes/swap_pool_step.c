@@ -81,7 +81,7 @@ static nnc_ref again(pass *p, uint32_t i, int n, const nnc_ref *in)
 {
     const nnc_node old = p->g->node[i];
     edit_at(p, i);
-    return nnc_build(p->g, (nnc_op)old.op, n, in, old.n_attr, old.attr);
+    return nnc_build(p->g, old.op, n, in, old.n_attr, old.attr);
 }
 
 /* dx, of the results of the two in the other order. */
@@ -114,16 +114,14 @@ bool swap_pool_in_step(pass *p, uint32_t i, uint32_t *pooling)
     if ((relu.op != OP_relu && relu.op != OP_relu6) || placed_apart(&relu, &pool) ||
         !find_backward(p, i, &relu, &b))
         return false;
-    const int64_t before = nnc_type_bytes(nnc_typeof(p->g, relu.out)),
-                  after = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    const int64_t before = bytes_of(p, relu.out), after = bytes_of(p, pool.out);
     const nnc_ref old = p->g->node[b.choose].out;
     layers l = layers_of(p, at, i);
     layers_add(p, &l, b.scatter);
     layers_add(p, &l, b.choose);
     const nnc_ref q = again(p, i, 1, relu.in);
     const nnc_ref y = again(p, at, 1, &q), dx = gradient(p, &b, relu.in[0], y);
-    edit_sync(p);
-    if (p->status != NNC_OK)
+    if (!edit_sync(p))
         return false;
     edit_replace(p, pool.out, y);
     edit_replace(p, old, dx);

@@ -11,11 +11,11 @@
 /* The type of transposition n as a view of its row-major operand; false: there is none that a product reads at once. */
 static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
 {
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+    const nnc_type *x = type_of(p, n->in[0]);
     const int64_t *perm;
     uint8_t order[NNC_MAX_RANK];
     const int last = x->rank - 1;
-    *t = *nnc_typeof(p->g, n->out);
+    *t = *type_of(p, n->out);
     if (x->rank != 3 || !nnc_type_is_row_major(x) || !nnc_type_is_dense(x) ||
         !nnc_type_is_row_major(t) || !nnc_type_is_dense(t))
         return false;
@@ -31,7 +31,7 @@ static bool is_library_product(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     return n->op == OP_matmul && !nnc_attr_int(n, AT_as_kernel, 0) && engine_of(p, n) &&
-           nnc_typeof(p->g, n->out)->rank == 3 && target_of(p, n)->kind == NNC_T_cuda;
+           type_of(p, n->out)->rank == 3 && target_of(p, n)->kind == NNC_T_cuda;
 }
 
 static bool only_products_read(const pass *p, nnc_ref v)

@@ -18,7 +18,7 @@ typedef struct update {
 static nnc_ref read_once(const pass *p, nnc_ref v)
 {
     for (;;) {
-        const nnc_node *d = nnc_def(p->g, v);
+        const nnc_node *d = def_of(p, v);
         if (!edit_only_user(p, v))
             return NNC_NONE;
         if (d->op != OP_reshape)
@@ -31,23 +31,18 @@ static nnc_ref read_once(const pass *p, nnc_ref v)
 static bool is_scaled_product(const pass *p, nnc_ref v, update *u)
 {
     const nnc_ref m = read_once(p, v);
-    const nnc_node *d = m == NNC_NONE ? NULL : nnc_def(p->g, m);
+    const nnc_node *d = m == NNC_NONE ? NULL : def_of(p, m);
     for (int k = 0; d && d->op == OP_mul && k < 2; k++) {
         const nnc_ref r = d->in[k] == d->in[1 - k] ? NNC_NONE : read_once(p, d->in[k]);
-        const nnc_node *c = r == NNC_NONE ? NULL : nnc_def(p->g, r);
+        const nnc_node *c = r == NNC_NONE ? NULL : def_of(p, r);
         if (!c || c->op != OP_matmul || nnc_attr_int(c, AT_as_kernel, 0) ||
-            nnc_type_numel(nnc_typeof(p->g, d->in[1 - k])) != 1)
+            numel_of(p, d->in[1 - k]) != 1)
             continue;
         u->product = node_index(p, c);
         u->factor = d->in[1 - k];
         return true;
     }
     return false;
-}
-
-static int64_t bytes_of(const pass *p, nnc_ref v)
-{
-    return nnc_type_bytes(nnc_typeof(p->g, v));
 }
 
 /* Is node i the update of a weight by a product that a library computes, sum included? */
@@ -60,11 +55,11 @@ static bool find_update(pass *p, uint32_t i, update *u)
     if (!t || t->kind != NNC_T_cuda || !is_scaled_product(p, n->in[1], u))
         return false;
     const nnc_node *c = &p->g->node[u->product];
-    const nnc_type *g = nnc_typeof(p->g, c->out), *w = nnc_typeof(p->g, n->in[0]);
+    const nnc_type *g = type_of(p, c->out), *w = type_of(p, n->in[0]);
     if (g->dtype != DT_f32 || w->dtype != DT_f32 || nnc_type_numel(g) != nnc_type_numel(w) ||
-        nnc_type_numel(w) != nnc_type_numel(nnc_typeof(p->g, n->out)) || placed_apart(n, c) ||
+        nnc_type_numel(w) != numel_of(p, n->out) || placed_apart(n, c) ||
         !nnc_type_is_row_major(g) || !nnc_type_is_row_major(w) || !nnc_type_is_dense(w) ||
-        nnc_type_numel(nnc_typeof(p->g, u->factor)) != 1)
+        numel_of(p, u->factor) != 1)
         return false;
     u->scaled = bytes_of(p, c->in[1]) < bytes_of(p, c->in[0]);
     contraction_ask(p, c, &a);
@@ -85,7 +80,7 @@ static int64_t saved_ns(const pass *p, const update *u, int64_t *added)
 static nnc_ref scaled(pass *p, nnc_ref v, nnc_ref number)
 {
     nnc_graph *g = p->g;
-    const nnc_node d = *nnc_def(g, v);
+    const nnc_node d = *def_of(p, v);
     const nnc_ref x = d.op == OP_transpose ? d.in[0] : v;
     const nnc_ref y = nnc_build1(g, OP_neg, nnc_build2(g, OP_mul, x, number));
     return d.op == OP_transpose ? nnc_build(g, OP_transpose, 1, &y, d.n_attr, d.attr) : y;
@@ -95,10 +90,10 @@ static void apply(pass *p, const update *u)
 {
     nnc_graph *g = p->g;
     const nnc_node c = g->node[u->product], n = g->node[u->sub];
-    const nnc_type out = *nnc_typeof(g, c.out), y = *nnc_typeof(g, n.out);
+    const nnc_type out = *type_of(p, c.out), y = *type_of(p, n.out);
     nnc_ref in[] = {c.in[0], c.in[1]}, number = u->factor;
     edit_at(p, u->sub);
-    if (nnc_typeof(g, number)->rank > 0)
+    if (type_of(p, number)->rank > 0)
         number = nnc_reshape(g, number, 0, NULL);
     in[u->scaled] = scaled(p, in[u->scaled], number);
     const char *origin = g->origin;

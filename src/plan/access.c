@@ -95,7 +95,7 @@ bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_M
 {
     const nnc_ptensor *w = &p->tensor[whole], *x = &p->tensor[part];
     int64_t stride[NNC_MAX_RANK], at = x->offset - w->offset;
-    int64_t size = nnc_dtype_size((nnc_dtype)w->type.dtype);
+    int64_t size = nnc_dtype_size(w->type.dtype);
     nnc_type like = x->type;
     if (x->type.dtype != w->type.dtype || at < 0 || at % size)
         return false;

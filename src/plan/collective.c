@@ -73,7 +73,7 @@ static const char *member_fault(const check *v, const nnc_cmd *c, const seen *s)
         return "the result is not one of equal parts";
     if (k->kind == COLL_reduce_scatter && x->bytes % k->n)
         return "the operand has no equal parts";
-    const int64_t size = nnc_dtype_size((nnc_dtype)x->type.dtype);
+    const int64_t size = nnc_dtype_size(x->type.dtype);
     const int64_t small = k->kind == COLL_reduce_scatter ? y->bytes : x->bytes;
     if (small % k->outer || small / k->outer % size)
         return "its tensors are not as many rows as it has";

@@ -168,10 +168,10 @@ static nnc_status delay_updates(merge *w, int d)
             after[i] = after[p] || is_collective(&m->g->node[p]);
         }
     for (uint32_t i = 0, to = 0, n = 0; i < w->n[d]; i++) {
-        const uint32_t of = at[i], next = i + 1 < w->n[d] ? at[i + 1] : of;
-        *(after[of] ? &late[n++] : &at[to++]) = of;
-        const bool ends = i + 1 == w->n[d] || m->section[of] != m->section[next] ||
-                          (m->task && m->task[of] != m->task[next]);
+        const uint32_t now = at[i], next = i + 1 < w->n[d] ? at[i + 1] : now;
+        *(after[now] ? &late[n++] : &at[to++]) = now;
+        const bool ends = i + 1 == w->n[d] || m->section[now] != m->section[next] ||
+                          (m->task && m->task[now] != m->task[next]);
         for (uint32_t k = 0; ends && k < n; k++)
             at[to++] = late[k];
         n = ends ? 0 : n;

@@ -8,11 +8,6 @@ typedef struct emitter {
     int phase; /* 0 init, 1 main */
 } emitter;
 
-static nnc_type bytes_type(int64_t n)
-{
-    return nnc_type_make(DT_u8, 1, &n);
-}
-
 static nnc_status add_tensor(maker *m, const nnc_ptensor *t, int32_t *out)
 {
     nnc_plan *p = m->p;
@@ -48,7 +43,7 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     NNC_NEED(t.name, m->sink);
     t.bytes = nnc_type_span_bytes(&t.type);
     if (r != v) /* from its root's first byte on; memory.c says where that is */
-        t.offset = m->at[v] * nnc_dtype_size((nnc_dtype)t.type.dtype);
+        t.offset = m->at[v] * nnc_dtype_size(t.type.dtype);
     bool kept = m->is_static[r] || (m->updated[r] && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
     if (alias >= 0)
@@ -64,7 +59,7 @@ static nnc_status add_bytes(
     maker *m, const char *name, int dev, nnc_space space, int64_t n, int32_t *out)
 {
     nnc_ptensor t = {.name = name,
-        .type = bytes_type(n),
+        .type = nnc_type_make(DT_u8, 1, &n),
         .device = (int16_t)dev,
         .space = space,
         .bytes = n,
@@ -116,7 +111,7 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";
-    if (nnc_op_is_winograd((nnc_op)n->op))
+    if (nnc_op_is_winograd(n->op))
         return n->op == OP_winograd ? "winograd" : "winograd_wgrad";
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
         return "recurrent";
@@ -389,8 +384,7 @@ static nnc_status emit_collective(emitter *e, const job *j)
     if (target_of(m, j->device)->kind == NNC_T_cuda)
         return NNC_OK;
     return add_work(e, c,
-        nnc_collective_work(
-            &p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size((nnc_dtype)x->dtype)));
+        nnc_collective_work(&p->collective[row], nnc_type_bytes(x), to, nnc_dtype_size(x->dtype)));
 }
 
 static nnc_status emit_list(emitter *e, const job_list *l)

@@ -3,11 +3,6 @@
 #include "plan/maker.h"
 #include <string.h>
 
-static bool may(const nnc_call *c, const nnc_engine *e)
-{
-    return e->choose && nnc_target_engine_named(c->env->target, e->name);
-}
-
 /* Operations of a convolution or one of its gradients: each element of the convolution's result sums a window of a group's channels. */
 static int64_t conv_flops(const nnc_call *c)
 {
@@ -90,7 +85,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
     for (int e = 0; e < m->o->n_engine && !got->ok; e++) {
         const nnc_engine *g = m->o->engine[e];
         nnc_call one = *c;
-        if (!may(c, g))
+        if (!g->choose || !nnc_target_engine_named(c->env->target, g->name))
             continue;
         NNC_TRY(ask_with_sum(m, g, &one, sum_post, got));
         if (got->ok) {

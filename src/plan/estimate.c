@@ -17,7 +17,7 @@ typedef struct stands {
 
 static bool is_view(const maker *m, const nnc_node *n)
 {
-    return nnc_op_class((nnc_op)n->op) != CL_leaf && nnc_is_view(m->g, n);
+    return nnc_op_class(n->op) != CL_leaf && nnc_is_view(m->g, n);
 }
 
 /* Must v be in memory for node i, which reads it? Parts of a concat are computed where it lies. */
@@ -29,7 +29,7 @@ static bool needs_memory(const maker *m, uint32_t i, nnc_ref v, const bool *stor
         return stored[n->out];
     return m->g->node[d].op != OP_concat &&
            (m->section[d] != m->section[i] || n->op == OP_concat ||
-               !(nnc_is_elementwise(n) || nnc_op_class((nnc_op)n->op) == CL_reduce));
+               !(nnc_is_elementwise(n) || nnc_op_class(n->op) == CL_reduce));
 }
 
 /* Is node i a new state, cut from the new values of several? These are computed where the states lie. */

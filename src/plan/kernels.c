@@ -172,11 +172,11 @@ static nnc_status share_functions(maker *m, int kind)
     const nnc_compiler *by = m->on[kind].compiler;
     const nnc_kernel **k = ARENA_NEW(&m->scratch, const nnc_kernel *, p->n_kernel + 1);
     const char **code = ARENA_NEW(&m->scratch, const char *, p->n_kernel + 1);
-    int *of = ARENA_NEW(&m->scratch, int, p->n_kernel + 1), n = 0;
-    NNC_NEED(k && code && of, m->sink);
+    int *index = ARENA_NEW(&m->scratch, int, p->n_kernel + 1), n = 0;
+    NNC_NEED(k && code && index, m->sink);
     for (int i = 0; i < p->n_kernel; i++)
         if (m->kernel[i].kind == kind) {
-            of[n] = i;
+            index[n] = i;
             k[n++] = m->kernel[i].k;
         }
     if (n == 0 || !by || !by->share)
@@ -185,30 +185,30 @@ static nnc_status share_functions(maker *m, int kind)
     for (int i = 0; i < n; i++) {
         if (!code[i])
             continue;
-        p->kernel[of[i]].code = nnc_arena_strdup(&p->arena, code[i]);
-        NNC_NEED(p->kernel[of[i]].code, m->sink);
+        p->kernel[index[i]].code = nnc_arena_strdup(&p->arena, code[i]);
+        NNC_NEED(p->kernel[index[i]].code, m->sink);
     }
     return NNC_OK;
 }
 
 /* The unit of kernel k: that of the kernels that it shares its function with, or the kind's last one, or a new one. NULL: out of memory. */
-static unit *unit_for(emission *x, int *of, int k, int *last)
+static unit *unit_for(emission *x, int *unit_of, int k, int *last)
 {
     maker *m = x->m;
     const int16_t kind = m->kernel[k].kind;
     for (int i = 0; i < k && m->p->kernel[k].code; i++)
         if (m->kernel[i].kind == kind && nnc_pkernel_shares(&m->p->kernel[i], &m->p->kernel[k])) {
-            of[k] = of[i];
-            return &x->unit[of[k]];
+            unit_of[k] = unit_of[i];
+            return &x->unit[unit_of[k]];
         }
     if (!last[kind] || x->unit[last[kind] - 1].functions == unit_size(&m->on[kind])) {
         last[kind] = ++x->n_unit;
         unit *u = &x->unit[last[kind] - 1];
         u->kind = kind;
     }
-    of[k] = last[kind] - 1;
-    x->unit[of[k]].functions++;
-    return &x->unit[of[k]];
+    unit_of[k] = last[kind] - 1;
+    x->unit[unit_of[k]].functions++;
+    return &x->unit[unit_of[k]];
 }
 
 /* Distributes the kernels over units. */
@@ -217,13 +217,13 @@ static bool make_units(emission *x)
     maker *m = x->m;
     const int n = m->p->n_kernel;
     int *last = ARENA_NEW(&m->scratch, int, m->n_dev); /* by kind: its last unit + 1 */
-    int *of = ARENA_NEW(&m->scratch, int, n), *at = ARENA_NEW(&m->scratch, int, n);
+    int *unit_of = ARENA_NEW(&m->scratch, int, n), *at = ARENA_NEW(&m->scratch, int, n);
     const nnc_kernel **all = ARENA_NEW(&m->scratch, const nnc_kernel *, n);
     x->unit = ARENA_NEW(&m->scratch, unit, n);
-    if (!last || !of || !at || !all || !x->unit)
+    if (!last || !unit_of || !at || !all || !x->unit)
         return false;
     for (int k = 0; k < n; k++)
-        unit_for(x, of, k, last)->n++;
+        unit_for(x, unit_of, k, last)->n++;
     for (int u = 0, from = 0; u < x->n_unit; u++) {
         x->unit[u].kernel = at + from;
         x->unit[u].k = all + from;
@@ -232,14 +232,14 @@ static bool make_units(emission *x)
     }
     /* those that share a function side by side, as their comments are */
     for (int k = 0; k < n; k++)
-        for (int i = k; i < n && of[k] >= 0; i++) {
-            if (i > k &&
-                (of[i] != of[k] || !nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i])))
+        for (int i = k; i < n && unit_of[k] >= 0; i++) {
+            if (i > k && (unit_of[i] != unit_of[k] ||
+                             !nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i])))
                 continue;
-            unit *to = &x->unit[of[i]];
+            unit *to = &x->unit[unit_of[i]];
             to->kernel[to->n] = i;
             to->k[to->n++] = m->kernel[i].k;
-            of[i] = i > k ? -1 : of[i];
+            unit_of[i] = i > k ? -1 : unit_of[i];
         }
     return true;
 }

@@ -43,16 +43,16 @@ static void find_sections(maker *m, uint32_t results)
     uint8_t *section = m->section;
     memset(section, SEC_step, g->n_node * sizeof *section);
     for (uint32_t i = g->n_output; i-- > 0;) {
-        uint8_t *of = &section[g->value[g->output[i]].node];
+        uint8_t *first = &section[g->value[g->output[i]].node];
         if (i < results)
-            *of = SEC_main;
+            *first = SEC_main;
         else if (nnc_def(g, g->output_state[i])->accumulates)
-            *of = SEC_accumulate;
+            *first = SEC_accumulate;
     }
     for (uint32_t i = g->n_node; i-- > 0;)
         for (int k = 0; k < g->node[i].n_in; k++) {
-            uint8_t *of = &section[g->value[g->node[i].in[k]].node];
-            *of = *of < section[i] ? *of : section[i];
+            uint8_t *first = &section[g->value[g->node[i].in[k]].node];
+            *first = *first < section[i] ? *first : section[i];
         }
 }
 

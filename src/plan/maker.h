@@ -155,7 +155,7 @@ static inline bool runs_in_main(const maker *m, const nnc_node *n)
 
 static inline bool is_collective(const nnc_node *n)
 {
-    return nnc_op_class((nnc_op)n->op) == CL_collective;
+    return nnc_op_class(n->op) == CL_collective;
 }
 /* edges.c: fills `from` and `to`. */
 nnc_status make_edges(maker *m) NNC_MUST;

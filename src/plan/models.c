@@ -96,10 +96,10 @@ static void choose_streams(models *s, int64_t *load)
             if (!s->at[k].placed && (!next || s->at[k].ns > next->ns))
                 next = &s->at[k];
         assert(next); /* `done` of n are placed */
-        int64_t *of = load + (size_t)next->device * (size_t)streams;
+        int64_t *busy = load + (size_t)next->device * (size_t)streams;
         for (int i = 1; i < streams; i++)
-            next->stream = of[i] < of[next->stream] ? i : next->stream;
-        of[next->stream] = nnc_add_sat(of[next->stream], nnc_max64(next->ns, 1));
+            next->stream = busy[i] < busy[next->stream] ? i : next->stream;
+        busy[next->stream] = nnc_add_sat(busy[next->stream], nnc_max64(next->ns, 1));
         next->placed = true;
     }
 }

@@ -184,10 +184,10 @@ static nnc_status parse_field(parser *r, const plan_field *f, char *row)
     return NNC_E_BUG;
 }
 
-static nnc_status parse_fields(parser *r, const plan_field *of, char *row)
+static nnc_status parse_fields(parser *r, const plan_field *fields, char *row)
 {
-    for (const plan_field *f = of; f->size; f++)
-        if (plan_field_stands(of, f, row))
+    for (const plan_field *f = fields; f->size; f++)
+        if (plan_field_stands(fields, f, row))
             NNC_TRY(parse_field(r, f, row));
     return NNC_OK;
 }

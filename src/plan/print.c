@@ -11,12 +11,6 @@ static void put_string(nnc_text *t, const char *s)
     nnc_put_json_string(t, s ? s : "");
 }
 
-static void put_keyed(nnc_text *t, const char *key, const char *s)
-{
-    nnc_printf(t, " %s=", key);
-    nnc_put_json_string(t, s);
-}
-
 /* The first line break ends the row itself. */
 static void put_lines(nnc_text *t, const char *s)
 {
@@ -56,8 +50,10 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
     case FK_string:
         if (!f->key)
             put_string(t, s);
-        else if (s)
-            put_keyed(t, f->key, s);
+        else if (s) {
+            nnc_printf(t, " %s=", f->key);
+            nnc_put_json_string(t, s);
+        }
         break;
     case FK_word: nnc_printf(t, " %s", f->words[v]); break;
     case FK_flag: nnc_printf(t, v ? " %s" : "", f->key); break;
@@ -92,10 +88,10 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
     }
 }
 
-static void put_fields(nnc_text *t, const plan_field *of, const char *row)
+static void put_fields(nnc_text *t, const plan_field *fields, const char *row)
 {
-    for (const plan_field *f = of; f->size; f++)
-        if (plan_field_stands(of, f, row))
+    for (const plan_field *f = fields; f->size; f++)
+        if (plan_field_stands(fields, f, row))
             put_field(t, f, row);
 }
 

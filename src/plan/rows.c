@@ -258,12 +258,12 @@ void plan_field_set(const plan_field *f, void *at, int64_t v)
 }
 
 static nnc_status check_fields(
-    const plan_field *of, const char *row, const char *word, int i, nnc_sink *sink)
+    const plan_field *fields, const char *row, const char *word, int i, nnc_sink *sink)
 {
-    for (const plan_field *f = of; f->size; f++) {
+    for (const plan_field *f = fields; f->size; f++) {
         const char *at = row + f->at;
         bool number = f->kind == FK_int || f->kind == FK_some || f->kind == FK_word;
-        if (!plan_field_stands(of, f, row))
+        if (!plan_field_stands(fields, f, row))
             continue;
         int64_t v = number ? plan_field_get(f, at) : 0;
         if (f->kind == FK_each) {

@@ -135,7 +135,7 @@ static nnc_status collective_work_bytes(maker *m, const nnc_node *n, int64_t *by
         if (target_of(m, m->home[n->in[k]])->kind != NNC_T_cuda)
             *bytes += nnc_collective_work(&coll, nnc_type_bytes(nnc_typeof(m->g, n->in[k])),
                 nnc_type_bytes(nnc_typeof(m->g, n->out + (nnc_ref)k)),
-                nnc_dtype_size((nnc_dtype)nnc_typeof(m->g, n->in[k])->dtype));
+                nnc_dtype_size(nnc_typeof(m->g, n->in[k])->dtype));
     return NNC_OK;
 }
 
@@ -224,13 +224,13 @@ static bool interpret_once(maker *m, const nnc_kernel *k)
 
 /* Half of a model's kernels may run once, or for less than a tenth of a microsecond: optimising them takes longer than it saves.
  * Unoptimised code keeps every value in memory, so this is for short bodies only; of functions, which take some 20 instructions, it is
- * twice as slow (Zen 4, one thread: erf, sin and a mean of 768 elements 1.39 us, now 0.64; compiling their model takes 28 ms, was 18). */
+ * twice as slow. */
 static bool compile_soon(const nnc_kernel *k, bool once)
 {
     enum { SHORT = 64, FEW = 4096, ONCE = 16 << 20, FUNCTION = 20 };
     int64_t steps = k->n_ins, most = once ? ONCE : FEW;
     for (int i = 0; i < k->n_ins && !once; i++)
-        if (k->ins[i].op == KO_sop && nnc_is_float((nnc_dtype)k->ins[i].dtype) &&
+        if (k->ins[i].op == KO_sop && nnc_is_float(k->ins[i].dtype) &&
             nnc_sops[k->ins[i].sop].flags & OF_slow)
             steps += FUNCTION - 1;
     for (int a = 0; a < k->n_axis && steps <= most; a++)
@@ -306,7 +306,7 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
 static nnc_status count_unserved(maker *m, const nnc_node *n, const char *why)
 {
     for (int i = 0; i < m->n_unserved; i++)
-        if (m->unserved[i].op == (nnc_op)n->op && !strcmp(m->unserved[i].why, why)) {
+        if (m->unserved[i].op == n->op && !strcmp(m->unserved[i].why, why)) {
             m->unserved[i].n++;
             return NNC_OK;
         }
@@ -314,7 +314,7 @@ static nnc_status count_unserved(maker *m, const nnc_node *n, const char *why)
     NNC_NEED(
         kept && ARENA_ROOM(&m->scratch, m->unserved, m->cap_unserved, (size_t)m->n_unserved + 1),
         m->sink);
-    m->unserved[m->n_unserved++] = (unserved){(nnc_op)n->op, kept, n->loc, 1};
+    m->unserved[m->n_unserved++] = (unserved){n->op, kept, n->loc, 1};
     return NNC_OK;
 }
 

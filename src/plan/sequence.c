@@ -406,10 +406,10 @@ static void go(walk *w, bool demand, bool hoist, int64_t limit)
 {
     start(w, hoist);
     for (uint32_t i = 0, k = 0; i < w->n_sorted;) {
-        const uint32_t of = w->sorted[i], end = end_of_task(w, w->sorted, w->n_sorted, i, of),
-                       last = end_of_task(w, w->sink, w->n_sink, k, of);
-        w->section = w->m->section[of];
-        w->task = w->m->task ? w->m->task[of] : 0;
+        const uint32_t node = w->sorted[i], end = end_of_task(w, w->sorted, w->n_sorted, i, node),
+                       last = end_of_task(w, w->sink, w->n_sink, k, node);
+        w->section = w->m->section[node];
+        w->task = w->m->task ? w->m->task[node] : 0;
         w->limit = limit;
         w->refused = INT64_MAX;
         for (; demand && k < last; k++)
@@ -657,8 +657,8 @@ static uint32_t new_place(
 }
 
 /* Moves nodes that only receive, as what puts a halo in its place, to right before their first reader: where program order has them, work
- * that needs no other device would wait for the sender (VGG-16 by height on two CPU ranks: 315 ms, as on one; now 180. Two replicas ran
- * one after the other, as what puts the result of one beside that of the other came before the other's own work). */
+ * that needs no other device would wait for the sender (VGG-16 by height on two CPU ranks would take as long as on one; of two replicas one
+ * would wait for the other's result). */
 static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
 {
     nnc_arena *a = &w->m->scratch;

@@ -70,11 +70,11 @@ static void find_groups(staging *s)
     for (int i = 0; i < s->n; i++) {
         s->group[i] = i;
         for (int k = s->start[i]; k < s->start[i + 1]; k++) {
-            const int of = s->need[k];
-            if (s->stage[of] != s->stage[i] || s->group[of] == s->group[i])
+            const int producer = s->need[k];
+            if (s->stage[producer] != s->stage[i] || s->group[producer] == s->group[i])
                 continue;
-            const bool later = s->group[of] > s->group[i];
-            const int from = s->group[later ? of : i], to = s->group[later ? i : of];
+            const bool later = s->group[producer] > s->group[i];
+            const int from = s->group[later ? producer : i], to = s->group[later ? i : producer];
             for (int j = 0; j <= i; j++)
                 s->group[j] = s->group[j] == from ? to : s->group[j];
         }
@@ -85,9 +85,9 @@ static void find_groups(staging *s)
 static int stream_of(const staging *s, int i, const int16_t *stream, uint64_t taken)
 {
     for (int k = s->start[i]; k < s->start[i + 1]; k++) {
-        const int of = stream[s->node[s->need[k]]];
-        if (!(taken >> of & 1))
-            return of;
+        const int before = stream[s->node[s->need[k]]];
+        if (!(taken >> before & 1))
+            return before;
     }
     return __builtin_ctzll(~taken);
 }

@@ -24,7 +24,7 @@ static const char *tensor_fault(const nnc_plan *p, int i)
                                          : d->persist_bytes;
     if (t->bytes != nnc_type_span_bytes(&t->type))
         return "its bytes are not those of its type";
-    int64_t align = t->alias_of < 0 ? nnc_plan_align(d) : nnc_dtype_size((nnc_dtype)t->type.dtype);
+    int64_t align = t->alias_of < 0 ? nnc_plan_align(d) : nnc_dtype_size(t->type.dtype);
     if (t->offset % align || t->offset > size || t->bytes > size - t->offset)
         return align > 64    ? "it does not lie inside its space, 256-byte aligned"
                : align == 64 ? "it does not lie inside its space, 64-byte aligned"

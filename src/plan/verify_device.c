@@ -34,8 +34,8 @@ static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
     const nnc_plan *p = v->p;
     const nnc_plan_device *d = &p->device[c->device];
     const bool gpu = nnc_plan_on_gpu(d), kernel = c->kind == CMD_kernel;
-    nnc_tkind of;
-    if (nnc_target_engine_kind(p->engine[c->engine], &of) && (of == NNC_T_cuda) != gpu)
+    nnc_tkind on;
+    if (nnc_target_engine_kind(p->engine[c->engine], &on) && (on == NNC_T_cuda) != gpu)
         return gpu ? "its engine works on CPUs, its device is a GPU"
                    : "its engine works on GPUs, its device is none";
     if (kernel && v->gpu[c->item] != gpu)

@@ -184,7 +184,7 @@ void nnc_tracing_destroy(nnc_tracing *x);
 NNC_OWNER(nnc_tracing, nnc_tracing_destroy)
 /* GPUs: submits the commands behind other runs, so that they follow each other without waiting for the host. */
 void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e);
-/* Runs and measures these sections as nnc_exec_profile does. micro: micro-batch in the iteration; -1: none. */
+/* Runs and measures these sections as nnc_exec_profile_behind does. micro: micro-batch in the iteration; -1: none. */
 nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
 /* Measures these sections without adding them: by command, ps after the first command of the tracing; -1: it did not run here. */
 nnc_status nnc_tracing_times(nnc_tracing *x, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps,

@@ -87,17 +87,6 @@ static nnc_status begin(
     return bytes ? nnc_comm_start(p->comm, m, p->what) : NNC_OK;
 }
 
-static nnc_status finish(participant *p)
-{
-    return nnc_comm_finish(p->comm, p->m, 2 * p->c->n, p->what);
-}
-
-static void clear(participant *p)
-{
-    for (int k = 0; k < 2 * p->c->n; k++)
-        p->m[k].done = true;
-}
-
 /* First element of chunk k. */
 static int64_t chunk(const participant *p, int k)
 {
@@ -214,7 +203,8 @@ nnc_status nnc_collective_step(participant *p, bool *over)
 {
     nnc_status st = NNC_E_BUG;
     *over = p->c->n < 2;
-    clear(p);
+    for (int k = 0; k < 2 * p->c->n; k++)
+        p->m[k].done = true;
     if (*over) {
         memcpy(p->dst, p->src, (size_t)p->dst_bytes);
         return NNC_OK;
@@ -237,7 +227,7 @@ static nnc_status run_participant(void *handle, void *const *args, void *work)
     nnc_collective_start(p, args[0], args[1], work);
     while (!over) {
         NNC_TRY(nnc_collective_step(p, &over));
-        NNC_TRY(finish(p));
+        NNC_TRY(nnc_comm_finish(p->comm, p->m, 2 * p->c->n, p->what));
     }
     return NNC_OK;
 }
@@ -276,7 +266,7 @@ static nnc_status add_participant(nnc_exec *e, meeting *at, int32_t i, nnc_sink 
         .src_bytes = at->src_bytes,
         .dst_bytes = p->tensor[c->arg[1]].bytes,
         .numel = nnc_type_numel(&p->tensor[c->arg[0]].type),
-        .type = (nnc_dtype)p->tensor[c->arg[0]].type.dtype,
+        .type = p->tensor[c->arg[0]].type.dtype,
         .m = m};
     snprintf(
         x->what, sizeof x->what, "%.60s: collective", c->layers && *c->layers ? c->layers : "plan");

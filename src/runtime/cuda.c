@@ -578,12 +578,6 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
 
 /* A float of milliseconds resolves microseconds only for some seconds, so the reference point is moved, but never between the events
  * of one run. */
-static void follow_clock(nnc_device *d)
-{
-    if (nnc_now_ns() - d->base_ns > REBASE_NS)
-        (void)set_base(d);
-}
-
 static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
 {
     int late = use(s->d);
@@ -594,8 +588,8 @@ static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
     nnc_status status = NNC_OK;
     if (late || s->failed != NNC_OK)
         status = report(s, late, sink);
-    else
-        follow_clock(s->d);
+    else if (nnc_now_ns() - s->d->base_ns > REBASE_NS)
+        (void)set_base(s->d);
     s->failed = NNC_OK;
     s->error = 0;
     s->name = NULL;

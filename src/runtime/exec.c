@@ -12,11 +12,6 @@
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-static dev *device_of(nnc_exec *e, int tensor)
-{
-    return &e->dev[e->p->tensor[tensor].device];
-}
-
 static int stream_count(const nnc_plan *p)
 {
     int n = 0;
@@ -160,11 +155,6 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
-{
-    return e->dev[c->device].stream[c->stream];
-}
-
 nnc_work nnc_exec_work(
     const nnc_exec *e, int i, nnc_status (*run)(void *, void *const *, void *), void *handle)
 {
@@ -192,7 +182,7 @@ static nnc_status issue(nnc_exec *e, int i)
     NNC_TRY(nnc_sends_before(e, i));
     if (nnc_exec_crosses(e, i))
         return nnc_exec_issue_across(e, i);
-    nnc_stream *s = stream_of(e, c);
+    nnc_stream *s = e->dev[c->device].stream[c->stream];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
     case CMD_call:
@@ -293,7 +283,7 @@ static nnc_status issue_timed(nnc_exec *e, int first, int end)
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         if (!nnc_exec_owns(e, p->cmd[i].device))
             continue;
-        nnc_stream *s = stream_of(e, &p->cmd[i]);
+        nnc_stream *s = e->dev[p->cmd[i].device].stream[p->cmd[i].stream];
         NNC_TRY(nnc_sends_before(e, i)); /* the command's time is without this wait */
         status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
         if (status == NNC_OK)
@@ -319,6 +309,14 @@ nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at)
     return status;
 }
 
+nnc_status nnc_exec_refused(
+    const nnc_exec *e, nnc_status status, int32_t cmd, const char *part, nnc_sink *sink)
+{
+    const char *layers = cmd >= 0 && cmd < e->p->n_cmd ? e->p->cmd[cmd].layers : NULL;
+    return nnc_fail0(sink, status, "%s: the device refused the command: %s", layers ? layers : part,
+        nnc_status_name(status));
+}
+
 /* Submits the commands from main's first up to `end`. */
 static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
@@ -337,11 +335,7 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         return NNC_OK;
     const bool told = e->self && nnc_comm_failure(e->self, sink);
     nnc_exec_break_collectives(e);
-    if (told)
-        return status;
-    const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
-    return nnc_fail0(
-        sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
+    return told ? status : nnc_exec_refused(e, status, i > first ? i - 1 : -1, "run", sink);
 }
 
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
@@ -373,20 +367,17 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
         return nnc_exec_run_part(e, last, sink);
     }
     nnc_status status = nnc_exec_replay(e, last, &replayed, sink);
-    if (status == NNC_OK && !replayed)
-        status = fence(e, true);
-    if (status == NNC_OK && !replayed)
-        status = nnc_exec_issue_part(e, last, &at);
-    if (status == NNC_OK && !replayed)
-        status = fence(e, false);
-    if (status == NNC_OK && !replayed)
-        e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
-    if (status != NNC_OK)
+    if (replayed && status == NNC_OK)
+        return NNC_OK;
+    status = status ? status : fence(e, true);
+    status = status ? status : nnc_exec_issue_part(e, last, &at);
+    status = status ? status : fence(e, false);
+    if (status != NNC_OK) {
         nnc_exec_break_collectives(e);
-    const char *layers = at >= 0 && e->p->cmd[at].layers ? e->p->cmd[at].layers : "update";
-    return status == NNC_OK ? status
-                            : nnc_fail0(sink, status, "%s: the device refused the command: %s",
-                                  layers, nnc_status_name(status));
+        return nnc_exec_refused(e, status, at, "update", sink);
+    }
+    e->use->part[last].runs += e->use->part[last].runs < INT_MAX;
+    return NNC_OK;
 }
 
 /* A whole batch: part by part where the device replays them. */
@@ -410,7 +401,7 @@ nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
 
 static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 {
-    const dev *d = device_of(e, t);
+    const dev *d = &e->dev[e->p->tensor[t].device];
     if (!nnc_exec_owns(e, e->p->tensor[t].device))
         return nnc_exec_put_remote(e, t, data);
     if (e->ranks) /* where no fence orders stream 0 after the others */
@@ -421,7 +412,7 @@ static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 
 static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t bytes, void *data)
 {
-    const dev *d = device_of(e, t);
+    const dev *d = &e->dev[e->p->tensor[t].device];
     int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
     if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
         return NNC_E_BUG;
@@ -488,12 +479,6 @@ nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink)
             NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
     e->clock = clock;
     return NNC_OK;
-}
-
-nnc_status nnc_exec_profile(nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns,
-    int64_t *end_ns, nnc_sink *sink)
-{
-    return nnc_exec_profile_behind(e, 0, first, last, start_ns, end_ns, sink);
 }
 
 nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last,

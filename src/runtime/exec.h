@@ -242,7 +242,7 @@ void *nnc_exec_statics(const nnc_exec *e, int d, int64_t *bytes); /* their memor
 nnc_status nnc_exec_find_kept(nnc_exec *e, nnc_sink *sink);
 void nnc_exec_keep(const nnc_exec *e);
 
-/* Creates the events of nnc_exec_profile. */
+/* Creates the events of nnc_exec_profile_behind. */
 nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
 
 /* First command of the part that ends with this section. Main begins after init, other parts after main. */
@@ -254,6 +254,8 @@ static inline int32_t nnc_exec_first(const nnc_exec *e, nnc_section last)
 /* Submits a part's commands. It skips waits for events of earlier parts, since all streams first wait for the end of these. *at: command
  * that failed. */
 nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at);
+/* Fails with the layers of the command that the device refused, or `part` where it has none. */
+nnc_status nnc_exec_refused(const nnc_exec *e, nnc_status status, int32_t cmd, const char *part, nnc_sink *sink);
 /* replay.c. Replays a part's capture. The part is captured after it has run once, when engines and libraries are initialised. If not *done,
  * the caller submits the part command by command. */
 nnc_status nnc_exec_replay(nnc_exec *e, nnc_section last, bool *done, nnc_sink *sink);

@@ -154,11 +154,7 @@ nnc_status nnc_exec_sync_reported(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_sync_ranks(nnc_exec *e, nnc_sink *sink)
 {
     NNC_TRY(nnc_exec_sync_reported(e, sink));
-    nnc_status st = nnc_exec_finish_messages(e);
-    if (st) {
-        (void)nnc_comm_failure(e->ranks->comm, sink);
-        return st;
-    }
+    NNC_TRY(nnc_job_told(e->ranks->comm, nnc_exec_finish_messages(e), sink));
     return e->ranks->rank == 0 ? collect(e, sink) : NNC_OK;
 }
 
@@ -255,9 +251,6 @@ nnc_status nnc_job_follow(nnc_job *j, nnc_sink *sink)
                  : o.kind == OR_clock ? nnc_exec_follow_clock(e)
                  : o.kind == OR_times ? nnc_exec_follow_times(e, &o)
                                       : follow_copy(e, &o);
-        if (st) {
-            (void)nnc_comm_failure(j->comm, sink);
-            return st;
-        }
+        NNC_TRY(nnc_job_told(j->comm, st, sink));
     }
 }

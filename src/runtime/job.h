@@ -63,12 +63,14 @@ nnc_status nnc_ranks_gather(exec_ranks *k, const void *mine, void *all, int64_t 
 nnc_status nnc_ranks_spread(exec_ranks *k, void *data, int64_t bytes, const char *what);
 /* difference.c, called on rank 0 and on `rank`, whose plan differs. Appends how: "; it has engines: interp, rank 0 llvm". */
 nnc_status nnc_ranks_difference(exec_ranks *k, const nnc_plan *p, int rank, nnc_text *out);
-/* profile.c. nnc_exec_profile over ranks, on rank 0. The functions after it are the other ranks' answers. */
+/* profile.c. nnc_exec_profile_behind over ranks, on rank 0. The functions after it are the other ranks' answers. */
 nnc_status nnc_exec_profile_ranks(
     nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink);
 nnc_status nnc_exec_follow_clock(nnc_exec *e);
 nnc_status nnc_exec_follow_times(nnc_exec *e, const order *o);
 
+/* Returns st. Where it is a failure, reports the communicator's own reason. */
+static inline nnc_status nnc_job_told(nnc_comm *c, nnc_status st, nnc_sink *sink) { return st ? (void)nnc_comm_failure(c, sink), st : st; }
 /* Sends an order to a rank. */
 nnc_status nnc_job_tell(nnc_job *j, int to, const order *o, const char *what);
 

@@ -273,7 +273,7 @@ static nnc_status read_all(const weight_work *w, void *dst)
     const bool own = w->e->dev[w->cmd->device].api->host_memory;
     int threads = own ? w->e->p->device[w->cmd->device].threads : nnc_cpu_count();
     threads = (int)nnc_max64(1, nnc_min64(threads, MOST_PARTS));
-    read_job j = {w, dst, nnc_type_numel(t), CHUNK / nnc_dtype_size((nnc_dtype)t->dtype), status};
+    read_job j = {w, dst, nnc_type_numel(t), CHUNK / nnc_dtype_size(t->dtype), status};
     nnc_par_run(threads, read_part, &j);
     for (int i = 0; i < threads; i++)
         if (status[i] != NNC_OK)
@@ -333,7 +333,7 @@ bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)
             continue;
         /* repeated with a sink, piece by piece, for the message with the file's name */
         const nnc_type *t = &e->p->tensor[w->cmd->arg[0]].type;
-        int64_t n = nnc_type_numel(t), chunk = CHUNK / nnc_dtype_size((nnc_dtype)t->dtype);
+        int64_t n = nnc_type_numel(t), chunk = CHUNK / nnc_dtype_size(t->dtype);
         NNC_FREED void *tmp = nnc_malloc(CHUNK);
         nnc_status status = tmp ? NNC_OK : nnc_nomem(sink);
         for (int64_t k = 0; k < n && status == NNC_OK; k += chunk)

@@ -5,6 +5,7 @@
  *
  * A lost rank leaves NCCL's kernels waiting on the GPU. So the host looks whether they are done, and at the communicators' errors, before
  * it waits for a stream; after the deadline it aborts them, which ends the kernels. */
+#include "runtime/job.h"
 #include "runtime/nccl_state.h"
 #include <string.h>
 
@@ -37,8 +38,7 @@ static bool can(const nnc_exec *e, const meeting *m)
         const nnc_cmd *c = &p->cmd[m->cmd[k]];
         const nnc_ptensor *x = &p->tensor[c->arg[0]];
         ok = !strncmp(p->device[c->device].name, "cuda:", 5) &&
-             x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes &&
-             nccl_type((nnc_dtype)x->type.dtype) >= 0;
+             x->bytes == p->tensor[p->cmd[m->cmd[0]].arg[0]].bytes && nccl_type(x->type.dtype) >= 0;
     }
     return ok;
 }
@@ -127,11 +127,6 @@ typedef struct said {
     char pci[][24]; /* by device; "": another rank's */
 } said;
 
-static said *said_at(const said *all, size_t bytes, int rank)
-{
-    return (said *)((char *)(uintptr_t)all + (size_t)rank * bytes);
-}
-
 static nnc_hash128 host_of(void)
 {
     char id[64] = {0};
@@ -163,7 +158,7 @@ static void say(const nnc_exec *e, said *s)
 
 static const said *owner_of(const nnc_exec *e, const said *all, size_t bytes, int d)
 {
-    return said_at(all, bytes, e->ranks ? e->ranks->owner[d] : 0);
+    return (const said *)((const char *)all + (size_t)(e->ranks ? e->ranks->owner[d] : 0) * bytes);
 }
 
 /* Why NCCL cannot be used, from what all ranks say; false: it can. */
@@ -323,11 +318,7 @@ static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
     e->nccl = q;
     for (int i = 0; i < q->n_clique; i++) {
         q->clique[i].id = v->id[i];
-        nnc_status st = connect(e, &q->clique[i]);
-        if (st) {
-            (void)nnc_comm_failure(nccl_comm_of(e), sink);
-            return st;
-        }
+        NNC_TRY(nnc_job_told(nccl_comm_of(e), connect(e, &q->clique[i]), sink));
     }
     return NNC_OK;
 }

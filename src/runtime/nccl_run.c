@@ -139,7 +139,7 @@ static int give_one(nnc_exec *e, const meeting *m, int k)
     const int32_t i = m->cmd[k];
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_ptensor *from = &e->p->tensor[c->arg[0]], *to = &e->p->tensor[c->arg[1]];
-    const nnc_dtype d = (nnc_dtype)from->type.dtype;
+    const nnc_dtype d = from->type.dtype;
     call x = {.q = e->nccl,
         .m = m,
         .end = e->nccl->clique[m->clique].end[k],

@@ -530,19 +530,14 @@ nnc_status nnc_progress_sync(nnc_exec *e, nnc_sink *sink)
 
 /* ---- loading -------------------------------------------------------------------------------------------------------- */
 
-static int64_t bytes_of(const nnc_exec *e, int32_t tensor)
-{
-    return e->p->tensor[tensor].bytes;
-}
-
 /* Bytes of a participant's operand, result and workspace in the block. */
 static int64_t block_bytes(const nnc_exec *e, const nnc_cmd *c)
 {
     const nnc_collective *k = &e->p->collective[c->item];
     const nnc_ptensor *x = &e->p->tensor[c->arg[0]];
-    const int64_t to = bytes_of(e, c->arg[1]);
+    const int64_t to = e->p->tensor[c->arg[1]].bytes;
     return nnc_align_up(x->bytes, 256) + nnc_align_up(to, 256) +
-           nnc_collective_work(k, x->bytes, to, nnc_dtype_size((nnc_dtype)x->type.dtype));
+           nnc_collective_work(k, x->bytes, to, nnc_dtype_size(x->type.dtype));
 }
 
 /* What the host does for command i; *bytes: of pinned memory for it alone. */
@@ -568,7 +563,7 @@ static nnc_status prepare(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink
     if (sends || waits)
         h->m = (nnc_message){.peer = e->ranks->at[i].peer, .tag = i, .sends = sends, .done = true};
     if (sends)
-        *bytes = h->m.bytes = bytes_of(e, c->arg[0]);
+        *bytes = h->m.bytes = e->p->tensor[c->arg[0]].bytes;
     return NNC_OK;
 }
 

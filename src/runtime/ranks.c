@@ -318,11 +318,8 @@ nnc_status nnc_exec_meet(nnc_exec *e, nnc_status loaded, nnc_sink *sink)
     const int world = nnc_comm_world(k->comm);
     NNC_FREED int32_t *theirs = nnc_calloc((size_t)world, sizeof *theirs);
     NNC_NEED(theirs, sink);
-    nnc_status st = exchange(k, &mine, theirs, &first, sizeof mine, "loading the weights");
-    if (st) {
-        (void)nnc_comm_failure(k->comm, sink);
-        return st;
-    }
+    const nnc_status st = exchange(k, &mine, theirs, &first, sizeof mine, "loading the weights");
+    NNC_TRY(nnc_job_told(k->comm, st, sink));
     for (int r = 1; k->rank == 0 && r < world; r++)
         if (theirs[r] && !loaded)
             return nnc_fail0(sink, NNC_E_PEER, "rank %d could not load its part of the model: %s",
@@ -511,9 +508,6 @@ nnc_status nnc_exec_run_part(nnc_exec *e, nnc_section last, nnc_sink *sink)
         st = nnc_exec_issue_part(e, last, &at);
     const nnc_status ended = nnc_sends_end(e);
     st = st ? st : ended;
-    if (st && !nnc_comm_failure(e->ranks->comm, sink))
-        return nnc_fail0(sink, st, "%s: the device refused the command: %s",
-            at < e->p->n_cmd && e->p->cmd[at].layers ? e->p->cmd[at].layers : "run",
-            nnc_status_name(st));
-    return st;
+    return st && !nnc_comm_failure(e->ranks->comm, sink) ? nnc_exec_refused(e, st, at, "run", sink)
+                                                         : st;
 }

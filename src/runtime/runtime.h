@@ -181,11 +181,8 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
 /* Runs sections first..last, from main on, once, with time stamps around every command: start_ns[] and end_ns[] by command of these
- * sections. */
-nnc_status nnc_exec_profile(
-    nnc_exec *e, nnc_section first, nnc_section last, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
-/* The same after `before` runs of main, which are submitted first. While the device computes them, the host submits the timed commands. So
- * these follow each other as in a replayed run instead of waiting for the host. Devices of this process only. */
+ * sections. `before` runs of main are submitted first: while the device computes them, the host submits the timed commands, which then
+ * follow each other as in a replayed run instead of waiting for the host. Devices of this process only, where before > 0. */
 nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last, int64_t *start_ns,
     int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 

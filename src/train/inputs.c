@@ -2,14 +2,9 @@
  * weights has a backward pass, and the first layer all of its own. */
 #include "train/internal.h"
 
-static const char *input_name(const nnc_graph *g, const nnc_node *n)
-{
-    return g->value[n->out].name;
-}
-
 static bool is_of_model(const nnc_graph *g, const nnc_node *n)
 {
-    return n->op == OP_input && !is_added_input(input_name(g, n));
+    return n->op == OP_input && !is_added_input(g->value[n->out].name);
 }
 
 static bool is_float_input(const nnc_graph *g, const nnc_node *n)
@@ -34,7 +29,7 @@ nnc_status check_float_inputs(const nnc_graph *m, nnc_sink *sink)
         const nnc_node *n = &m->node[i];
         floats += is_float_input(m, n);
         if (is_of_model(m, n) && !is_float_input(m, n))
-            nnc_printf(&others, "%s%s (%s)", others.n ? ", " : "", input_name(m, n),
+            nnc_printf(&others, "%s%s (%s)", others.n ? ", " : "", m->value[n->out].name,
                 nnc_dtype_name((nnc_dtype)nnc_typeof(m, n->out)->dtype));
     }
     NNC_NEED(!others.oom, sink);

@@ -199,7 +199,7 @@ TEST(exec_profile)
     inputs(5);
     CHECK_OK(nnc_exec_upload(e, 0, x));
     for (int again = 0; again < 2; again++) {
-        CHECK_OK(nnc_exec_profile(e, SEC_main, SEC_main, start, end, test_sink));
+        CHECK_OK(nnc_exec_profile_behind(e, 0, SEC_main, SEC_main, start, end, test_sink));
         for (int i = 0; i < p->n_cmd - nnc_plan_first(p, SEC_main); i++)
             CHECK(start[i] > 0 && end[i] >= start[i]);
         CHECK(end[0] - start[0] >= 300000); /* slow_add sleeps that long */
@@ -358,7 +358,7 @@ static nnc_status use(const nnc_plan *p)
     if (s == NNC_OK)
         s = nnc_exec_sync(e, test_sink);
     if (s == NNC_OK)
-        s = nnc_exec_profile(e, SEC_main, SEC_main, start, end, test_sink);
+        s = nnc_exec_profile_behind(e, 0, SEC_main, SEC_main, start, end, test_sink);
     nnc_exec_destroy(e);
     return s;
 }
