@@ -204,10 +204,10 @@ nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *titl
 /* Writes text to `file`. Its folder must exist. */
 nnc_status nnc_write_picture(const nnc_text *t, const char *file, nnc_sink *sink) NNC_MUST;
 
-/* page.c: begin an HTML page without references to other files; own: style beside that of all pages. */
+/* page.c: begins an HTML page without references to other files; own: style beside that of all pages. */
 void nnc_page_begin(nnc_text *out, const char *title, const char *own);
-/* Appends JSON to a script: "<" is escaped, or a string could end the script. */
-void nnc_page_data(nnc_text *out, const char *json);
+/* Ends it: buttons, a field to search and a table, `after` them, and the page's own script, which finds the data as the object P. */
+void nnc_page_end(nnc_text *out, const char *after, const char *json, const char *own);
 
 /* Draws the text with dot and appends the SVG. NNC_E_DEVICE: dot is not installed, or failed. */
 nnc_status nnc_dot_to_svg(const nnc_text *dot, nnc_text *svg, nnc_sink *sink) NNC_MUST;
