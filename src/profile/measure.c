@@ -8,9 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#define TOO_FAST \
-    1.1 /* of a command whose least time is this much above its time the rates are wrong */
-
 enum {
     LEAST_RUNS = 5,
     MOST_RUNS = 50,
@@ -96,7 +93,6 @@ static int count_lanes(const nnc_plan *p, const nnc_profile *out)
 static void add_least(nnc_env *e, nnc_profile *out)
 {
     const nnc_plan *p = out->artifact->plan;
-    const int64_t now = (int64_t)time(NULL);
     bool again;
     if (!out->predicted)
         nnc_rates_open(&out->rates, e);
@@ -108,9 +104,9 @@ static void add_least(nnc_env *e, nnc_profile *out)
             c->least_ms =
                 1e-6 * nnc_command_least_ns(&out->rates, p,
                            nnc_target_on(e->target, e->n_target, of->device), of, &c->bound);
-            again |= c->least_ms > TOO_FAST * c->ms;
+            again = again || nnc_rates_again(&out->rates, c->least_ms, c->ms);
         }
-    } while (again && !out->predicted && nnc_rates_again(&out->rates, now));
+    } while (again);
     if (!out->predicted)
         nnc_rates_close(&out->rates, e);
 }

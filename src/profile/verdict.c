@@ -9,7 +9,6 @@
 /* Commands shorter than this are mostly launch: starting threads and meeting them again. */
 #define SHORT_MS 0.01
 
-#define TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
 #define FAR \
     0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
 #define BUSY 0.8 /* share of the CPU below which other programs must have run */
@@ -63,7 +62,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(out,
             "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
             s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
-    else if (s->least > TOO_FAST * s->busy)
+    else if (s->least > NNC_TOO_FAST * s->busy)
         nnc_puts(out, p->rates.since_s
                           ? "Faster than the limits: this machine was busy while its rates were "
                             "measured."

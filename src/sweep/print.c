@@ -66,7 +66,7 @@ static void put_times(const nnc_sweep_point *p, columns c, nnc_text *t)
         nnc_printf(t, "%*lld", c.chunks, (long long)p->chunks);
     nnc_put_bytes_column(t, p->need, 13, false);
     if (p->kind == SWEEP_predicted)
-        nnc_puts(t, "  predicted");
+        nnc_printf(t, "  predicted%s%s", p->message ? ": " : "", p->message ? p->message : "");
 }
 
 static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool again, nnc_text *t)
