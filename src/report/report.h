@@ -172,6 +172,8 @@ nnc_status nnc_session_device_shares(nnc_session *s, const nnc_env *behind, nnc_
 /* The same, summed over devices. */
 nnc_status nnc_session_shares(nnc_session *s, nnc_section first, nnc_section last, nnc_shares *sum, nnc_sink *sink) NNC_MUST;
 
+/* Sets met[] by collective: when its last participant starts, ps; INT64_MIN: it did not run. Until then the others wait. */
+void nnc_find_meetings(const nnc_plan_times *t, int64_t *met);
 /* Predicts start and end times of all commands by the targets' cost rules. Streams run in order, with waits for events and collectives. */
 void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps);
 
