@@ -281,6 +281,31 @@ TEST(profile_gives_a_verdict)
     close_profile(&x);
 }
 
+/* FLOPs of a library's convolutions count direct sums, which its algorithm may not need: the table says so, of no other engine. */
+TEST(profile_says_what_is_beyond_its_limit)
+{
+    const nnc_profile_options o = {.by = BY_command};
+    profiled x;
+    if (profile(&x, 1, NULL)) {
+        const char **own = x.a->plan->engine, *library[8];
+        CHECK(x.a->plan->n_engine <= 8);
+        for (int i = 0; i < 8; i++)
+            library[i] = "cudnn";
+        for (int i = 0; i < x.p.n; i++) {
+            x.p.cmd[i].least_ms = 2 * x.p.cmd[i].ms;
+            x.p.cmd[i].bound = LEVEL_arithmetic;
+        }
+        for (int k = 0; k < 2; k++) {
+            NNC_LOCAL(nnc_text) t = {0};
+            x.a->plan->engine = k ? library : own;
+            CHECK_OK(nnc_profile_print(x.e, &x.p, &o, NNC_TEXT, &t, test_sink));
+            CHECK((strstr(nnc_text_str(&t), "Above 100 % of the limit: ") != NULL) == (k == 1));
+        }
+        x.a->plan->engine = own;
+    }
+    close_profile(&x);
+}
+
 /* ---- against another one --------------------------------------------------------------------------------- */
 
 /* The profile in a file, as --format=json prints it. */
