@@ -261,6 +261,25 @@ static void check_declined(profiled *x)
     x->a->remarks = was;
 }
 
+/* Commands are named where they are above their least time, unless other programs took most of the time. */
+static void check_worst(profiled *x)
+{
+    static const struct {
+        double least_ms, cpu_share;
+        bool named;
+    } rows[] = {{0.9, NAN, true}, {0.9, 0.6, true}, {0.9, 0.3, false}, {0.995, NAN, false}};
+    for (size_t k = 0; k < NNC_COUNT(rows); k++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        for (int i = 0; i < x->p.n; i++) {
+            x->p.cmd[i].ms = 1;
+            x->p.cmd[i].least_ms = rows[k].least_ms;
+        }
+        x->p.cpu_share = rows[k].cpu_share;
+        nnc_profile_verdict(&x->p, &t);
+        CHECK((strstr(nnc_text_str(&t), "Furthest above the least") != NULL) == rows[k].named);
+    }
+}
+
 TEST(profile_gives_a_verdict)
 {
     profiled x;
@@ -271,11 +290,15 @@ TEST(profile_gives_a_verdict)
         check_verdict(&x, 0.005, 0.001, LEVEL_memory, 0, 1, "Bound by launches: ");
         check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10 times");
         check_verdict(&x, 1, 2, LEVEL_memory, 0, 1, "Faster than the limits: ");
-        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 0.25,
-            "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time "
-            "that "
-            "they needed it. The");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 0, 0.6,
+            "Bound by memory. Its threads had the CPU for 60 % of the time that they needed it, "
+            "other programs for the rest. The");
+        check_verdict(&x, 1, 0.2, LEVEL_memory, 0, 0.6, "At no limit: its commands take 5 times");
+        check_verdict(&x, 1, 0.7, LEVEL_memory, 100, 0.25,
+            "Bound by other programs. Its threads had the CPU for 25 % of the time that they "
+            "needed it, other programs for the rest: repeat it when they have ended. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+        check_worst(&x);
         check_declined(&x);
     }
     close_profile(&x);
