@@ -81,9 +81,8 @@ static nnc_status divide(nnc_env *e, const nnc_sweep_point_options *o, nnc_artif
 {
     const nnc_compare_options *t = o->time;
     const nnc_target *on = e->target;
-    if (out->need <= out->room || o->predict || e->n_target > 1 || a->plan->n_device > 1 ||
-        !on->host || on->kind != NNC_T_cpu || t->training || t->io != NNC_IO_EXCLUDE || t->inputs ||
-        t->n_input)
+    if (out->need <= out->room || e->n_target > 1 || a->plan->n_device > 1 || !on->host ||
+        on->kind != NNC_T_cpu || t->training || t->io != NNC_IO_EXCLUDE || t->inputs || t->n_input)
         return NNC_OK;
     NNC_TRY(nnc_chunks_part(e, &t->compile, a, out->room / 2, &out->chunks, said));
     if (out->chunks > 1)
