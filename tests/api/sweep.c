@@ -568,16 +568,19 @@ TEST(sweep_pages)
 }
 
 /* Whichever allocation fails, the sweep ends in order: with an error, or with rows of which some say so. */
-TEST(sweep_out_of_memory)
+static void check_out_of_memory(const char *file, bool chunks)
 {
-    char dir[400], file[500];
-    CHECK(api_tmpdir(dir, sizeof dir));
-    snprintf(file, sizeof file, "%s/rows.json", dir);
-    for (int64_t n = 1, left = 0; left == 0; n += 1 + n / 16) {
+    for (int64_t n = 1, left = 0; left == 0; n += 1 + n / (chunks ? 8 : 16)) {
         NNC_LOCAL(nnc_text) page = {0}, text = {0};
         swept x;
         (void)remove(file);
-        prepare(&x, matmul, n % 2 ? file : NULL, 1, "models/hardware/gtx1080ti_x2.json");
+        prepare(&x, chunks ? chain : matmul, n % 2 ? file : NULL, 1,
+            chunks ? NULL : "models/hardware/gtx1080ti_x2.json");
+        if (chunks) { /* two tensors of 16 KiB */
+            x.sizes[0] = 64;
+            x.o.n_series = 1;
+            x.series[0].env.memory_limit = "20000";
+        }
         x.series[0].time.compile.jobs = x.series[1].time.compile.jobs = 1;
         nnc_sink_clear(test_sink);
         nnc_fail_alloc_after(n);
@@ -588,9 +591,21 @@ TEST(sweep_out_of_memory)
         }
         left = nnc_fail_alloc_after(0);
         CHECK(!st || nnc_sink_errors(test_sink) > 0);
-        for (int i = 0; !st && i < x.s.n && left == 0; i++)
-            CHECK(x.s.row[i].p.kind == SWEEP_predicted || x.s.row[i].p.message);
+        for (int i = 0; !st && i < x.s.n && left == 0; i++) {
+            const nnc_sweep_point *p = &x.s.row[i].p;
+            CHECK(p->message || p->kind == (chunks ? SWEEP_measured : SWEEP_predicted));
+        }
+        CHECK(left == 0 || !chunks || x.s.row[0].p.chunks > 2);
         nnc_arena_deinit(&x.s.arena);
     }
+}
+
+TEST(sweep_out_of_memory)
+{
+    char dir[400], file[500];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/rows.json", dir);
+    check_out_of_memory(file, false);
+    check_out_of_memory(file, true);
     api_rmdir(dir);
 }
