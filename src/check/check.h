@@ -103,7 +103,9 @@ typedef struct nnc_times {
     int64_t *ns;
     int n, cap;
     int64_t spent_ns; /* their sum */
+    double cpu_share; /* of nnc_session_time: of the time that threads were ready, the share that they ran; NaN: unknown */
 } nnc_times;
+#define NNC_BUSY 0.8 /* share of the CPU below which other programs must have run */
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
  * frees t->ns, also after a failure. */
 nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;

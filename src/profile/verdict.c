@@ -12,8 +12,8 @@
 
 #define FAR \
     0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
-#define BUSY 0.8 /* share of the CPU below which other programs must have run */
-#define CROWDED 0.5 /* below which they take more of the time than the run does */
+#define CROWDED \
+    0.5 /* share of the CPU below which other programs take more of the time than the run does */
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -80,7 +80,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
     else
         nnc_printf(
             out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
-    if (own < BUSY)
+    if (own < NNC_BUSY)
         nnc_printf(out,
             " Its threads had the CPU for %.0f %% of the time that they needed it, other programs "
             "for the rest%s.",

@@ -17,7 +17,8 @@ static const char page_script[] =
     "const columns = [[P.arg, r => r.size, r => r.size], ['series', number, r => r.series, 'l'],\n"
     "  ['ms', r => r.median_ms, r => four(r.median_ms)], ['GFLOP/s', r => r.gflop_s, r => four(r.gflop_s)],\n"
     "  ['GB/s', r => r.gb_s, r => four(r.gb_s)], ['limit, %', share, r => four(share(r))], ['of', r => r.limit, r => r.limit, 'l'],\n"
-    "  ['MiB', r => r.memory_bytes, r => (r.memory_bytes / 1048576).toFixed(2)], ['kind', kind, kind, 'l']];\n"
+    "  ['MiB', r => r.memory_bytes, r => (r.memory_bytes / 1048576).toFixed(2)],\n"
+    "  ['CPU, %', r => r.cpu_share, r => r.cpu_share === null ? '' : (100 * r.cpu_share).toFixed(0)], ['kind', kind, kind, 'l']];\n"
     "table(() => columns, word => P.rows.filter(r => (r.series + ' ' + kind(r)).toLowerCase().includes(word)))();\n";
 
 #endif

@@ -170,6 +170,7 @@ static nnc_status add_times(nnc_times *t, const nnc_times *more, nnc_sink *sink)
     NNC_NEED(all, sink);
     memcpy(all + t->n, more->ns, (size_t)more->n * sizeof *all);
     t->ns = all;
+    t->cpu_share = t->n ? fmin(t->cpu_share, more->cpu_share) : more->cpu_share;
     t->n += more->n;
     t->cap = t->n;
     t->spent_ns += more->spent_ns;
@@ -206,19 +207,22 @@ static nnc_status time_parts(nnc_session *s, const nnc_model *m, const nnc_artif
     one.warmup = t->warmup ? t->warmup : 1;
     for (int i = 0; i < runs; i++) {
         int64_t sum = 0;
+        double share = NAN;
         for (int64_t k = 0; k < n; k++) {
             nnc_times now = {0};
             if (k || i)
                 NNC_TRY(make_part(s, m, a, t->seed + (uint64_t)k, said));
             const nnc_status st = nnc_session_time(s, &one, false, &now, said);
             sum += now.spent_ns;
+            share = fmin(share, now.cpu_share);
             const bool stopped = !now.n;
             nnc_free(now.ns);
             one.warmup = -1;
             if (st || stopped)
                 return st;
         }
-        NNC_TRY(add_times(out, &(nnc_times){.ns = &sum, .n = 1, .spent_ns = sum}, said));
+        NNC_TRY(add_times(
+            out, &(nnc_times){.ns = &sum, .n = 1, .spent_ns = sum, .cpu_share = share}, said));
     }
     return NNC_OK;
 }
@@ -237,6 +241,7 @@ static nnc_status measure(nnc_env *e, const nnc_model *m, const nnc_artifact *a,
         st = add_times(t, &now, said);
     out->kind = SWEEP_measured;
     out->runs = t->n;
+    out->cpu_share = t->n ? t->cpu_share : NAN;
     out->best_ms = nnc_times_at(t, 0);
     out->low_ms = nnc_times_at(t, 0.25);
     out->median_ms = nnc_times_at(t, 0.5);
@@ -312,7 +317,7 @@ nnc_status nnc_sweep_take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_
 {
     NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     NNC_OWNED(nnc_artifact) *kept = NULL;
-    *out = (nnc_sweep_point){.chunks = 1, .compile_ms = NAN};
+    *out = (nnc_sweep_point){.chunks = 1, .compile_ms = NAN, .cpu_share = NAN};
     NNC_NEED(said, sink);
     if (o->predict && o->rates)
         nnc_rates_described(o->rates, nnc_target_on(e->target, e->n_target, 0));

@@ -20,6 +20,7 @@ typedef struct nnc_sweep_point {
     const char *message;
     int runs;            /* timed ones; 0: predicted */
     double best_ms, median_ms, low_ms, high_ms; /* low, high: quartiles; all NaN where nothing was timed, and equal if predicted */
+    double cpu_share;    /* as in nnc_times, of the turn where it is least; NaN: unknown */
     double limit_ms;     /* least time of the commands (roofline.c), without copies; 0: unknown */
     roof_level bound;    /* what limit_ms is bound by */
     double compile_ms;   /* NaN: not compiled, or only planned */

@@ -72,6 +72,7 @@ static void make_up(
             .low_ms = ms * (1 - spread),
             .high_ms = ms * (1 + spread),
             .best_ms = ms,
+            .cpu_share = 1,
             .runs = 3,
             .chunks = 1};
         if (isnan(ms))
@@ -227,6 +228,7 @@ TEST(sweep_measures)
         CHECK_INT(r->p.kind, SWEEP_measured);
         CHECK_INT(r->p.runs, 3);
         CHECK(r->p.best_ms > 0 && r->p.best_ms <= r->p.low_ms && r->p.low_ms <= r->p.median_ms);
+        CHECK(isnan(r->p.cpu_share) || (r->p.cpu_share > 0 && r->p.cpu_share <= 1));
         CHECK(r->p.median_ms <= r->p.high_ms && r->p.limit_ms > 0 && r->p.compile_ms > 0);
         CHECK_INT(r->p.flops, 2 * d * d * d);
         CHECK_INT(r->p.bytes, 3 * d * d * 4);
@@ -549,6 +551,7 @@ TEST(sweep_pages)
     make_up(&s, &o, rises, flat, 5, 0.01);
     s.model = "<&>";
     s.row[8].p.message = "needs <more>";
+    s.row[0].p.cpu_share = 0.25;
     for (int what = 0; what < CHART__COUNT; what++)
         nnc_sweep_svg(&s, (nnc_sweep_chart)what, 640, &svg);
     nnc_sweep_html(&s, &page);
@@ -559,6 +562,8 @@ TEST(sweep_pages)
     nnc_sweep_print(&s, NNC_TEXT, &text);
     CHECK(strstr(nnc_text_str(&text), "does not fit: needs <more>"));
     CHECK(strstr(nnc_text_str(&text), "the curves cross at about 3"));
+    const char *busy = strstr(nnc_text_str(&text), "other programs had the CPU for 75 %");
+    CHECK(busy && !strstr(busy + 1, "other programs"));
     nnc_sweep_print(&s, NNC_CSV, &csv);
     int lines = 0;
     for (const char *p = nnc_text_str(&csv); *p; p++)
