@@ -13,7 +13,7 @@
 #define FAR \
     0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
 #define CROWDED \
-    0.5 /* share of the CPU below which other programs take more of the time than the run does */
+    0.5 /* share of the CPU, and of the least time in the time, below which others took most of it */
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -42,6 +42,12 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
+/* Did other programs take most of the time? Runs that come near their least time were not disturbed by them. */
+static bool is_crowded(const nnc_profile *p, const sums *s)
+{
+    return p->cpu_share < CROWDED && s->least < CROWDED * s->busy;
+}
+
 /* What the time is bound by: of several reasons the first that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
@@ -53,7 +59,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
     const double total = (double)nnc_max64(nnc_shares_total(&all), 1),
                  computing = (double)nnc_shares_computing(&all), idle = (double)all.idle,
                  exposed = (double)(all.part[PART_communication] + all.waits);
-    if (own < CROWDED)
+    if (is_crowded(p, s))
         nnc_puts(out, "Bound by other programs.");
     else if (exposed > fmax(computing, idle))
         nnc_printf(out,
@@ -84,7 +90,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
         nnc_printf(out,
             " Its threads had the CPU for %.0f %% of the time that they needed it, other programs "
             "for the rest%s.",
-            100 * own, own < CROWDED ? ": repeat it when they have ended" : "");
+            100 * own, is_crowded(p, s) ? ": repeat it when they have ended" : "");
 }
 
 static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
@@ -163,6 +169,6 @@ void nnc_profile_verdict(const nnc_profile *p, nnc_text *out)
         return;
     }
     put_bound(p, &s, out);
-    if (!(p->cpu_share < CROWDED)) /* else it is chance which commands took long */
+    if (!is_crowded(p, &s)) /* else it is chance which commands took long */
         put_worst(p, &s, out);
 }

@@ -267,7 +267,8 @@ static void check_worst(profiled *x)
     static const struct {
         double least_ms, cpu_share;
         bool named;
-    } rows[] = {{0.9, NAN, true}, {0.9, 0.6, true}, {0.9, 0.3, false}, {0.995, NAN, false}};
+    } rows[] = {{0.9, NAN, true}, {0.9, 0.6, true}, {0.9, 0.3, true}, {0.4, 0.3, false},
+        {0.995, NAN, false}};
     for (size_t k = 0; k < NNC_COUNT(rows); k++) {
         NNC_LOCAL(nnc_text) t = {0};
         for (int i = 0; i < x->p.n; i++) {
@@ -294,7 +295,8 @@ TEST(profile_gives_a_verdict)
             "Bound by memory. Its threads had the CPU for 60 % of the time that they needed it, "
             "other programs for the rest. The");
         check_verdict(&x, 1, 0.2, LEVEL_memory, 0, 0.6, "At no limit: its commands take 5 times");
-        check_verdict(&x, 1, 0.7, LEVEL_memory, 100, 0.25,
+        check_verdict(&x, 1, 0.9, LEVEL_memory, 0, 0.25, "Bound by memory. Its threads had ");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 100, 0.25,
             "Bound by other programs. Its threads had the CPU for 25 % of the time that they "
             "needed it, other programs for the rest: repeat it when they have ended. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
