@@ -3,7 +3,7 @@
 # an artifact and on described hardware: the numbers of devices and rows add up to the run, and are those of all ranks.
 set -u
 source=$1
-build=$2
+build=$(cd "$2" && pwd)
 nnc=$build/nnc
 command -v python3 >/dev/null || {
     echo "skipped: there is no python3 to read JSON"
@@ -156,6 +156,15 @@ SH
 MASTER_PORT=$((20000 + $$ % 30000))
 export MASTER_PORT
 over_ranks "sockets" sh "$dir/two"
+# --against is read by rank 0 alone: the folder of rank 1 has no such file.
+mkdir "$dir/other"
+sed 's/^RANK=1 .*/(cd other; RANK=1 LOCAL_RANK=1 "$@") \&/' "$dir/two" >"$dir/apart"
+against="$nnc profile $dir/net.json --mode=step --strategy=data --threads=1 --by=part --iterations=2 --active=3 --format=json --comm-timeout=60"
+(cd "$dir" && timeout -k 5 120 sh two $against >old.json 2>why && timeout -k 5 120 sh apart $against --against=old.json) >"$dir/said" 2>&1 && grep -q '"differences"' "$dir/said" || {
+    echo "FAIL: --against over ranks"
+    cat "$dir/why" "$dir/said"
+    failed=1
+}
 if command -v mpirun >/dev/null && [ -e "$build/libnnc_mpi.so" ]; then
     over_ranks "MPI" mpirun -n 2
 else

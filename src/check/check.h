@@ -69,14 +69,17 @@ extern const char *const nnc_level_names[LEVEL__COUNT];
 typedef struct nnc_rates {
     double bytes_s[LEVEL_arithmetic], flops_s;
     int64_t since_s; /* when the first of them was measured, in seconds since 1970 */
+    int64_t opened_s; /* by nnc_rates_open; 0: not */
     bool changed;    /* since nnc_rates_open */
 } nnc_rates;
+#define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
 /* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
  * key is the CPU's name and instructions, caches, threads, and nnc's version. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
-/* Forgets what was measured before this command, for a machine that turned out to be faster. False: nothing was. */
-bool nnc_rates_again(nnc_rates *r, int64_t begun_s);
+/* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, if an earlier
+ * command has measured them; false: the least time stands. */
+bool nnc_rates_again(nnc_rates *r, double least_ms, double ms);
 /* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
  * measured at their first use; of others they are the target's. */
 double nnc_command_least_ns(nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound);
@@ -100,7 +103,9 @@ typedef struct nnc_times {
     int64_t *ns;
     int n, cap;
     int64_t spent_ns; /* their sum */
+    double cpu_share; /* of nnc_session_time: of the time that threads were ready, the share that they ran; NaN: unknown */
 } nnc_times;
+#define NNC_BUSY 0.8 /* share of the CPU below which other programs must have run */
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
  * frees t->ns, also after a failure. */
 nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;

@@ -339,8 +339,8 @@ static void text_not_finite(nnc_text *t, const nnc_error *e, const char *other)
         nnc_printf(t, "; %lld of %lld elements are NaN or infinite here or in %s, not in both",
             (long long)e->mismatched, all, other);
     if (e->not_finite)
-        nnc_printf(t, "; %lld of %lld elements are NaN or infinite in both%s",
-            (long long)e->not_finite, all, e->n || e->mismatched ? "" : ": nothing to compare");
+        nnc_printf(t, "; %lld of %lld elements are NaN or infinite in both",
+            (long long)e->not_finite, all);
 }
 
 /* What there is to say of output o beyond its error: disagreement, conditioning, NaN. */

@@ -4,7 +4,7 @@
  * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again
  * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend
  * on choices that rounding decides, as gradients do on the sign of a relu's operand: what those near ties change is allowed, too. Elements
- * that are finite on one side only never agree, and an output without a finite element cannot be judged. */
+ * that are finite on one side only never agree; those that are NaN or the same infinity on both sides do, which the report says. */
 #include "check/compare.h"
 #include "check/ties.h"
 #include "session/session.h"
@@ -83,8 +83,8 @@ typedef struct bound {
 
 static bool within(const nnc_error *e, bound b, double factor)
 {
-    return !e->mismatched && (e->n > 0 || !e->not_finite) &&
-           e->diff2 <= factor * (fmax(b.nmse * e->ref2, b.mean_square * (double)e->n) + b.ties);
+    return nnc_error_within(
+        e, factor * (fmax(b.nmse * e->ref2, b.mean_square * (double)e->n) + b.ties));
 }
 
 /* Both programs of a pair may be at their limits: their difference may be twice as large, its square four times as large. */

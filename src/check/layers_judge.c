@@ -14,15 +14,11 @@ enum { TIES_FACTOR = 4 };
 /* An nmse that rounding explains, beyond which no choice can be told from it: less than a digit is right. */
 static const double no_digits = 1e-2;
 
-static bool within(const nnc_error *e, double nmse, double sum)
-{
-    return !e->mismatched && e->diff2 <= fmax(nmse * e->ref2, sum);
-}
-
 /* Is the program's error of the layer within its limit, or `sum` of squares? */
 static bool side_within(const layer *y, int k, double sum)
 {
-    return !y->side[k].there || within(&y->side[k].e, y->limit, sum);
+    const nnc_error *e = &y->side[k].e;
+    return !y->side[k].there || nnc_error_within(e, fmax(y->limit * e->ref2, sum));
 }
 
 static bool both_within(const layer *y, double sum)

@@ -164,6 +164,11 @@ void nnc_error_add(nnc_error *e, double got, double want)
     e->ref_max = fmax(e->ref_max, fabs(want));
 }
 
+bool nnc_error_within(const nnc_error *e, double diff2)
+{
+    return !e->mismatched && e->diff2 <= diff2;
+}
+
 double nnc_error_nmse(const nnc_error *e)
 {
     if (e->mismatched)

@@ -32,6 +32,9 @@ typedef struct nnc_error {
 void nnc_error_add(nnc_error *e, double got, double want);
 /* Element i as a number; u64 is kept as the bits of an int64_t. */
 double nnc_rval_number(const nnc_rval *v, int64_t i);
+/* Whether the sum of the squared differences is at most diff2, and no element is finite on one side only. Elements that are NaN or the same
+ * infinity on both sides agree. */
+bool nnc_error_within(const nnc_error *e, double diff2);
 double nnc_error_nmse(const nnc_error *e);    /* sum (got-want)^2 / sum want^2; infinite with a mismatch */
 double nnc_error_max_rel(const nnc_error *e); /* max |got-want| / max |want|; infinite with a mismatch */
 

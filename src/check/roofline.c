@@ -42,6 +42,7 @@ void nnc_rates_open(nnc_rates *r, const nnc_env *e)
     *r = (nnc_rates){0};
     if (key_of(e, &key) && nnc_cache_get(e->cache, "rates", key, &entry, &n) && n == sizeof *r)
         memcpy(r, entry, n);
+    r->opened_s = (int64_t)time(NULL);
 }
 
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
@@ -53,12 +54,12 @@ void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
         nnc_cache_put(e->cache, "rates", key, &keep, sizeof keep);
 }
 
-bool nnc_rates_again(nnc_rates *r, int64_t begun_s)
+bool nnc_rates_again(nnc_rates *r, double least_ms, double ms)
 {
-    const bool old = r->since_s && r->since_s < begun_s;
-    if (old)
-        *r = (nnc_rates){0};
-    return old;
+    const bool again = least_ms > NNC_TOO_FAST * ms && r->since_s && r->since_s < r->opened_s;
+    if (again)
+        *r = (nnc_rates){.opened_s = r->opened_s};
+    return again;
 }
 
 static void note_measured(nnc_rates *r, bool measured)

@@ -12,8 +12,11 @@
 #include "check/compare.h"
 #include "report/report.h"
 #include "session/session.h"
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
     BURST_NS = 30000000,
@@ -167,9 +170,45 @@ double nnc_times_mean(const nnc_times *t)
     return t->n ? (double)t->spent_ns * 1e-6 / t->n : NAN;
 }
 
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* How long threads of this process have been ready and waited for a core; NaN: the kernel does not count it (CONFIG_SCHED_INFO). */
+static double delay_ns(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    double sum = d ? 0 : NAN;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300];
+        long long ns;
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", e->d_name);
+        FILE *f = *e->d_name == '.' ? NULL : fopen(path, "re");
+        if (f)
+            sum += fscanf(f, "%*s %lld", &ns) == 1 ? (double)ns : NAN;
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
+/* Do nnc's threads leave each other a core? Several streams have more threads than their teams. */
+static bool has_cores(const nnc_artifact *a)
+{
+    const nnc_plan *p = a->plan;
+    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]) &&
+           nnc_artifact_threads(a) <= nnc_cpu_count();
+}
+
 nnc_status nnc_session_time(
     nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink)
 {
+    const double cpu = (double)cpu_ns(), delay = delay_ns();
     const int64_t goal = (o->duration_ms ? o->duration_ms : DEFAULT_MS) * INT64_C(1000000);
     int64_t ns[NNC_STREAM_RUNS], warmed = 0;
     int n;
@@ -184,6 +223,10 @@ nnc_status nnc_session_time(
         NNC_TRY(keep_times(t, ns, n, sink));
     }
     sort_times(t, 0);
+    const double ran = (double)cpu_ns() - cpu, waited = delay_ns() - delay;
+    t->cpu_share = has_cores(s->a)
+                       ? ran / (ran + (waited < 0 ? 0 : waited)) /* < 0: a thread ended */
+                       : NAN;
     return NNC_OK;
 }
 

@@ -32,7 +32,7 @@ static void compare_stored(
                 nnc_rval_number(&r->value[o], k * row + i));
     /* both may be at their limits: the square of their difference may be four times as large */
     s->limit = 4 * fmax(y->limit, l->o->tolerance != 0 ? 0 : nnc_default_tolerance(have));
-    s->agrees = !s->against.mismatched && s->against.diff2 <= s->limit * s->against.ref2;
+    s->agrees = nnc_error_within(&s->against, s->limit * s->against.ref2);
 }
 
 static nnc_status check_stored(const layers *l, const nnc_tensors *t, nnc_sink *sink)
@@ -175,6 +175,16 @@ static void put_ties(nnc_text *t, const layers *l)
             l->ties.n);
 }
 
+static void put_not_finite(nnc_text *t, const layers *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n + l->n_state; i++)
+        n += l->at[i].side[FUSED].e.not_finite || l->at[i].side[UNFUSED].e.not_finite;
+    if (n)
+        nnc_printf(t, "%d of them %s elements that are NaN or infinite in float64, too\n", n,
+            n == 1 ? "has" : "have");
+}
+
 static void print_text(const layers *l, const stored *s, nnc_text *t)
 {
     int width = 8;
@@ -196,6 +206,7 @@ static void print_text(const layers *l, const stored *s, nnc_text *t)
         "fused kernel; -: not computed,\nother ops replace it; rms: root of the nmse of the worse "
         "of both, to be compared with the limit. Reference: %s\n",
         l->reference.scope);
+    put_not_finite(t, l);
     put_ties(t, l);
     if (l->against)
         put_stored(t, l, s);

@@ -35,6 +35,7 @@ typedef struct options {
     struct {
         const char *file;
         int unfused; /* --fusion=off */
+        double budget_s; /* 0: none */
         nnc_sweep_chart chart;
         struct {
             const nnc_flag *flag;

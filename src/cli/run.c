@@ -352,9 +352,9 @@ nnc_status cmd_profile(const options *o, work *w, nnc_sink *sink)
             "--sort=change is by the difference from another profile: it needs --against=FILE");
     NNC_TRY(share_among_ranks(&with, o->sharing != NNC_STRATEGY_layers || o->compare.compile.split,
         &with.compare.compile.devices, sink));
-    nnc_status st = o->against ? nnc_profile_read(o->against, o->profile.by, &old, sink) : NNC_OK;
-    if (!st)
-        st = open_profiled(o, &with, w, sink);
+    nnc_status st = open_profiled(o, &with, w, sink);
+    if (!st && o->against && !nnc_env_rank(w->env)) /* other ranks' hosts may not have the file */
+        st = nnc_profile_read(o->against, o->profile.by, &old, sink);
     if (!st)
         st = (described ? profile_described : profile_here)(&with, w, &p, &together, sink);
     p.together = together.n ? &together : NULL;

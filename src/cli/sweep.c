@@ -343,6 +343,7 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
         .series = p->series,
         .n_series = p->n_series,
         .flags = put_flags(p, &flags),
+        .budget_ms = o->sweep.budget_s * 1e3,
         .file = o->sweep.file,
         .stop = &stopped,
         .progress = progress,

@@ -1,9 +1,9 @@
-/* experiments/page.h -- style and script of the HTML page of a report, before and after its data, the JSON object P. */
+/* experiments/page.h -- own style and script of the HTML page of a report, whose data is the JSON object P. */
 #ifndef NNC_EXPERIMENTS_PAGE_H
 #define NNC_EXPERIMENTS_PAGE_H
 
 static const char page_style[] =
-    "nav { margin: 12px 0 6px } #about { border-left: 3px solid var(--line); padding: 2px 0 2px 12px; margin: 10px 0 }\n"
+    "#about { border-left: 3px solid var(--line); padding: 2px 0 2px 12px; margin: 10px 0 }\n"
     "#about p { overflow-wrap: anywhere } code { font-size: 13px }\n"
     "td.name { min-width: 8em } td.on { white-space: normal; min-width: 8em } tbody tr { cursor: pointer }\n"
     "tr.on { background: var(--bar) } .near { color: #2e8540 } .far { color: #c2571a }\n"
@@ -17,17 +17,12 @@ static const char page_style[] =
     "  td:empty { display: none } }\n";
 
 static const char page_head[] =
-    "<h1>Published experiments</h1><p id=head class=soft></p><p id=sum></p>\n"
-    "<nav id=by></nav><input id=find placeholder=\"rows that contain ...\" aria-label=\"rows that contain\">\n"
-    "<div id=about hidden></div><div class=wide><table><thead></thead><tbody></tbody></table></div>\n"
+    "<h1>Published experiments</h1><p id=head class=soft></p><p id=sum></p><div id=about hidden></div>\n";
+static const char page_after[] =
     "<p class=soft>over: predicted or measured here, over what was published. * measured with smaller sizes. A row shows\n"
-    "its source and its doubts when it is clicked.</p>\n"
-    "<script>\nconst P = ";
+    "its source and its doubts when it is clicked.</p>\n";
 
-static const char page_tail[] =
-    ";\n"
-    "const $ = id => document.getElementById(id), make = (tag, text, cls) => {\n"
-    "  const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className = cls; return e };\n"
+static const char page_script[] =
     "const four = v => Math.abs(v) >= 1000 ? v.toFixed(0) : String(+v.toPrecision(4));\n"
     "const isTime = n => !['ratio', 'allreduces', 'largest'].includes(n.what);\n"
     "const unit = n => n.what == 'allreduces' ? ' %' : isTime(n) ? ' ms' : '';\n"
@@ -45,13 +40,13 @@ static const char page_tail[] =
     "  ['here', x => x.n.here, x => value(x.n, x.n.here, x.n.here_is, x.n.reduced ? ' *' : '')],\n"
     "  ['over', x => x.n.here_over, x => x.n.here_over === null ? '' : x.n.here_over.toFixed(2), 'over'],\n"
     "  ['predicted for', x => x.n.predicted_on, x => x.n.predicted_on, 'l on']];\n"
-    "const near = v => v <= 1.25 && v >= 0.8;\n"
+    "const near = v => v <= P.near && v >= 1 / P.near;\n"
     "const all = rows.filter(x => x.n.predicted_over !== null), ok = all.filter(x => near(x.n.predicted_over));\n"
     "$('head').textContent = P.experiments.length + ' experiments, ' + rows.length + ' numbers. ' +\n"
     "  (P.here ? 'Measured here: ' + P.here + '.' : 'Nothing was measured here.');\n"
     "if (all.length) $('sum').textContent = ok.length + ' of ' + all.length +\n"
-    "  ' predictions are within a factor of 1.25 of what was published.';\n"
-    "let only = null, at = -1, down = true, open = null;\n"
+    "  ' predictions are within a factor of ' + P.near + ' of what was published.';\n"
+    "let only = null, open = null;\n"
     "const word = s => /^[\\w./:=,@%+-]+$/.test(s) ? s : \"'\" + s.replaceAll(\"'\", \"'\\\\''\") + \"'\";\n"
     "function tell(x) {\n"
     "  const a = $('about'); a.replaceChildren(); a.hidden = !x; if (!x) return;\n"
@@ -62,27 +57,13 @@ static const char page_tail[] =
     "  p.append(make('code', (x.n.what == 'largest' ? 'nnc memory ' : 'nnc profile ') + words.map(word).join(' ')));\n"
     "  line('Predicted: ', x.r.predicted_note); line('Here with ', x.n.reduced); line('Here: ', x.r.here_note);\n"
     "  line('Note: ', x.r.note); line('Source: ', x.e.source); line('Doubts: ', x.e.doubts) }\n"
-    "function show() {\n"
-    "  const head = document.querySelector('thead'), body = document.querySelector('tbody'), word = $('find').value.toLowerCase();\n"
-    "  head.replaceChildren(make('tr')); body.replaceChildren();\n"
-    "  columns.forEach((c, k) => { const h = make('th', c[0] + (k == at ? (down ? ' \\u2193' : ' \\u2191') : ''), c[3]);\n"
-    "    h.onclick = () => { down = k == at ? !down : !(c[3] || '').startsWith('l'); at = k; show() }; head.firstChild.append(h) });\n"
-    "  const list = rows.filter(x => (!only || x.e === only) &&\n"
-    "    (x.e.title + ' ' + x.r.name + ' ' + x.n.what).toLowerCase().includes(word));\n"
-    "  if (at >= 0) { const f = columns[at][1]; list.sort((x, y) => { const a = f(x), b = f(y);\n"
-    "    return a === null ? (b === null ? 0 : 1) : b === null ? -1 : (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1) }) }\n"
-    "  let before = null;\n"
-    "  for (const x of list) { const tr = make('tr', undefined, x === open ? 'on' : '');\n"
-    "    tr.onclick = () => { open = open === x ? null : x; tell(open); show() };\n"
-    "    columns.forEach((c, k) => { const v = c[1](x), again = !k && at < 0 && x.e === before;\n"
-    "      const d = make('td', again ? '' : c[2](x), c[3] || ''); d.dataset.of = c[0];\n"
-    "      if (c[3] == 'over' && v !== null) d.classList.add(near(v) ? 'near' : 'far'); tr.append(d) });\n"
-    "    before = x.e; body.append(tr) }\n"
-    "  for (const b of $('by').children) b.className = b.of === only ? 'on' : '' }\n"
-    "for (const e of [null, ...P.experiments]) { const b = make('button', e ? e.title : 'all'); b.of = e;\n"
-    "  b.onclick = () => { only = e; show() }; $('by').append(b) }\n"
-    "$('find').oninput = show;\n"
-    "show();\n"
-    "</script>\n</html>\n";
+    "const show = table(() => columns, word => rows.filter(x => (!only || x.e === only) &&\n"
+    "  (x.e.title + ' ' + x.r.name + ' ' + x.n.what).toLowerCase().includes(word)), (tr, x, before) => {\n"
+    "  if (at < 0 && before && before.e === x.e) tr.firstChild.textContent = '';\n"
+    "  if (x === open) tr.className = 'on';\n"
+    "  tr.onclick = () => { open = open === x ? null : x; tell(open); show() };\n"
+    "  columns.forEach((c, k) => { const v = c[1](x);\n"
+    "    if (c[3] == 'over' && v !== null) tr.children[k].classList.add(near(v) ? 'near' : 'far') }) });\n"
+    "tabs(['all', ...P.experiments.map(e => e.title)], i => { only = i ? P.experiments[i - 1] : null; show() })(0);\n";
 
 #endif

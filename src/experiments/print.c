@@ -337,7 +337,7 @@ nnc_status nnc_experiments_print(
         text_sum(x, columns, out);
     } else { /* as CSV only the rows are written */
         nnc_json_open(&w, NULL, '{');
-        NNC_JSON(&w, J_STRING("here", or_none(x->here)));
+        NNC_JSON(&w, J_STRING("here", or_none(x->here)), J_REAL("near", NEAR));
         nnc_json_open(&w, "experiments", '[');
         for (int i = 0; i < x->n; i++)
             put_experiment(&w, &x->at[i]);

@@ -657,10 +657,10 @@ static bool check_shapes(ox *x, const ox_graph *g)
             continue;
         NNC_LOCAL(nnc_text) t = {0};
         for (size_t i = 0; i < n; i++)
-            nnc_printf(&t, "%s%.60s", i ? ", " : "", names[i]);
+            nnc_printf(&t, "%s%.60s%s", i ? ", " : " (it has: ", names[i], i + 1 < n ? "" : ")");
         return ox_stop(x, nnc_fail(x->sink, NNC_E_USAGE, (nnc_loc){.file = x->file},
-                              "--shapes: the model has no input `%.60s` (it has: %s)",
-                              x->o->shape[k].name, nnc_text_str(&t)));
+                              "--shapes: the model has no input `%.60s`%s", x->o->shape[k].name,
+                              n ? nnc_text_str(&t) : ", and no others"));
     }
     return true;
 }

@@ -46,7 +46,6 @@ nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc
     nnc_json_end(&w, '}');
     nnc_page_begin(out, "nnc profile", page_style);
     nnc_puts(out, page_head);
-    nnc_page_data(out, nnc_text_str(&json));
-    nnc_puts(out, page_tail);
+    nnc_page_end(out, page_after, nnc_text_str(&json), page_script);
     return st ? st : out->oom || json.oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -1,15 +1,9 @@
 /* profile/measure.c -- times of a run's commands: measured around each command in some runs, or simulated on described hardware. */
 #include "profile/profile.h"
 #include "session/session.h"
-#include <dirent.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define TOO_FAST \
-    1.1 /* of a command whose least time is this much above its time the rates are wrong */
 
 enum {
     LEAST_RUNS = 5,
@@ -96,7 +90,6 @@ static int count_lanes(const nnc_plan *p, const nnc_profile *out)
 static void add_least(nnc_env *e, nnc_profile *out)
 {
     const nnc_plan *p = out->artifact->plan;
-    const int64_t now = (int64_t)time(NULL);
     bool again;
     if (!out->predicted)
         nnc_rates_open(&out->rates, e);
@@ -108,9 +101,9 @@ static void add_least(nnc_env *e, nnc_profile *out)
             c->least_ms =
                 1e-6 * nnc_command_least_ns(&out->rates, p,
                            nnc_target_on(e->target, e->n_target, of->device), of, &c->bound);
-            again |= c->least_ms > TOO_FAST * c->ms;
+            again = again || nnc_rates_again(&out->rates, c->least_ms, c->ms);
         }
-    } while (again && !out->predicted && nnc_rates_again(&out->rates, now));
+    } while (again);
     if (!out->predicted)
         nnc_rates_close(&out->rates, e);
 }
@@ -268,40 +261,6 @@ static nnc_status measure_runs(profiler *f, nnc_env *e, int warmup, run *r, int 
     return profile_runs(f, warmup, r, n);
 }
 
-static int64_t cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* How long threads of this process have been ready and waited for a core; NaN: the kernel does not count it (CONFIG_SCHED_INFO). */
-static double delay_ns(void)
-{
-    DIR *d = opendir("/proc/self/task");
-    double sum = d ? 0 : NAN;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char path[300];
-        long long ns;
-        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", e->d_name);
-        FILE *f = *e->d_name == '.' ? NULL : fopen(path, "re");
-        if (f)
-            sum += fscanf(f, "%*s %lld", &ns) == 1 ? (double)ns : NAN;
-        if (f)
-            fclose(f);
-    }
-    if (d)
-        closedir(d);
-    return sum;
-}
-
-/* Do nnc's threads leave each other a core? Several streams have more threads than their teams. */
-static bool has_cores(const nnc_env *e, const nnc_plan *p)
-{
-    return p->n_device == 1 && p->device[0].streams == 1 && !nnc_plan_on_gpu(&p->device[0]) &&
-           nnc_env_threads(e) <= nnc_cpu_count();
-}
-
 nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_compare_options *t,
     const nnc_profile_options *o, nnc_profile *out, nnc_sink *sink)
 {
@@ -314,7 +273,6 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     f.n = s->plan->end[last] - first;
     *out = (nnc_profile){.artifact = s->a,
         .overhead = NO_RATIO,
-        .cpu_share = NAN,
         .world = nnc_env_world(e),
         .model = o->model,
         .n_model = o->n_model};
@@ -322,12 +280,9 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
         (size_t)(o->active ? o->active : MOST_RUNS) * (size_t)nnc_max64(o->repeat, 1));
     NNC_NEED(r, sink);
     nnc_power_begin(&out->power, s->ranks > 1 ? NULL : s->plan, NULL, true);
-    const double cpu = (double)cpu_ns(), delay = delay_ns();
     nnc_status st = nnc_session_time(s, t, false, &times, sink);
-    const double ran = (double)cpu_ns() - cpu, waited = delay_ns() - delay;
-    if (has_cores(e, s->plan))
-        out->cpu_share = ran / (ran + (waited < 0 ? 0 : waited)); /* < 0: a thread has ended */
     nnc_power_end(&out->power);
+    out->cpu_share = times.cpu_share;
     out->median_ms = nnc_times_at(&times, 0.5);
     out->first_run = nnc_exec_first_run(s->exec);
     nnc_free(times.ns);

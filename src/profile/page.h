@@ -1,4 +1,4 @@
-/* profile/page.h -- style and script of the HTML page of a profile, before and after its data, the JSON object P. */
+/* profile/page.h -- own style and script of the HTML page of a profile, whose data is the JSON object P. */
 #ifndef NNC_PROFILE_PAGE_H
 #define NNC_PROFILE_PAGE_H
 
@@ -11,23 +11,16 @@ static const char page_style[] =
     "height: 11px;\n"
     "  border-radius: 2px; margin-right: 5px }\n"
     "#tip { min-height: 1.5em; margin: 4px 0 10px; color: var(--soft); overflow-wrap: anywhere }\n"
-    "nav { margin: 14px 0 8px } td.share { min-width: 7em; background-repeat: no-repeat;\n"
+    "td.share { min-width: 7em; background-repeat: no-repeat;\n"
     "  background-image: linear-gradient(var(--bar), var(--bar)); background-position: right }\n"
     "#phases { width: auto; margin: 14px 0 }\n";
 
 static const char page_head[] =
     "<h1 id=title></h1><p id=head class=soft></p><p id=verdict></p><p id=against></p>\n"
-    "<div id=bars></div><div id=key class=soft></div><p id=tip></p>\n"
-    "<nav id=by></nav><input id=find placeholder=\"rows that contain ...\" aria-label=\"rows that contain\">\n"
-    "<div class=wide><table><thead></thead><tbody></tbody></table></div>\n"
-    "<p id=power class=soft></p><table id=phases></table>\n"
-    "<script>\nconst P = ";
+    "<div id=bars></div><div id=key class=soft></div><p id=tip></p>\n";
+static const char page_after[] = "<p id=power class=soft></p><table id=phases></table>\n";
 
-static const char page_tail[] =
-    ";\n"
-    "const $ = id => document.getElementById(id), make = (tag, text, cls) => {\n"
-    "  const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className "
-    "= cls; return e };\n"
+static const char page_script[] =
     "const ms = v => v === null ? '' : v >= 100 ? v.toFixed(1) : v.toPrecision(4), number = v => v ? "
     "v.toFixed(1) : '';\n"
     "const percent = v => (100 * v).toFixed(1) + ' %';\n"
@@ -101,31 +94,11 @@ static const char page_tail[] =
     "  ['change, ms', r => r.ms - r.was_ms, r => (r.ms < r.was_ms ? '-' : '+') + ms(Math.abs(r.ms - r.was_ms))]];\n"
     "const columnsOf = by => 'was_ms' in P.rows[by][0] ? [...columns.slice(0, 3), ...compared, ...columns.slice(3)] : "
     "columns;\n"
-    "let by = P.against ? Object.keys(P.rows).find(k => 'was_ms' in P.rows[k][0]) : 'command', at = -1, down = true;\n"
-    "function show() {\n"
-    "  const head = document.querySelector('thead'), body = document.querySelector('tbody'), word = "
-    "$('find').value.toLowerCase();\n"
-    "  head.replaceChildren(make('tr')); body.replaceChildren();\n"
-    "  const shown = columnsOf(by);\n"
-    "  shown.forEach((c, k) => { const h = make('th', c[0] + (k == at ? (down ? ' \\u2193' : ' \\u2191') : "
-    "''), c[3]);\n"
-    "    h.onclick = () => { down = k == at ? !down : c[3] === undefined; at = k; show() }; "
-    "head.firstChild.append(h) });\n"
-    "  const rows = P.rows[by].filter(r => r.name.toLowerCase().includes(word)), most = Math.max(...rows.map(r "
-    "=> r.share), 1e-9);\n"
-    "  if (at >= 0) { const f = shown[at][1]; rows.sort((a, b) => (f(a) < f(b) ? -1 : f(a) > f(b) ? 1 : 0) * "
-    "(down ? -1 : 1)) }\n"
-    "  for (const r of rows) { const tr = make('tr');\n"
-    "    shown.forEach(c => { const d = make('td', c[2](r), c[3]); tr.append(d);\n"
-    "      if (c[0] == 'share') { d.classList.add('share'); d.style.backgroundSize = 100 * r.share / most + '% "
-    "100%' } });\n"
-    "    body.append(tr) }\n"
-    "  for (const b of $('by').children) b.className = b.textContent == by ? 'on' : '';\n"
-    "}\n"
-    "for (const name of Object.keys(P.rows)) { const b = make('button', name); b.onclick = () => { by = name; at = -1; "
-    "show() }; $('by').append(b) }\n"
-    "$('find').oninput = show;\n"
-    "show();\n"
-    "</script>\n</html>\n";
+    "let by, most;\n"
+    "const kinds = Object.keys(P.rows), show = table(() => columnsOf(by), word => {\n"
+    "  const rows = P.rows[by].filter(r => r.name.toLowerCase().includes(word));\n"
+    "  most = Math.max(...rows.map(r => r.share), 1e-9); return rows },\n"
+    "  (tr, r) => { const d = tr.children[1]; d.classList.add('share'); d.style.backgroundSize = 100 * r.share / most + '% 100%' });\n"
+    "tabs(kinds, i => { by = kinds[i]; at = -1; show() })(P.against ? kinds.findIndex(k => 'was_ms' in P.rows[k][0]) : 0);\n";
 
 #endif

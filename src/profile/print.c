@@ -283,6 +283,20 @@ static void text_rows(
     t->oom |= what.oom;
 }
 
+/* A library may compute a convolution by Winograd's algorithm, of which the plan does not know. */
+static void text_beyond(nnc_text *t, const nnc_profile_rows *rows)
+{
+    for (int i = 0; i < rows->n; i++) {
+        const nnc_profile_row *r = &rows->row[i];
+        if (reached(r) > 1 && nnc_profile_bound(r) == LEVEL_arithmetic &&
+            !strcmp(r->engine, "cudnn")) {
+            nnc_puts(t, "Above 100 % of the limit: FLOPs count direct sums, and cuDNN's algorithm "
+                        "needs fewer (Winograd's).\n");
+            return;
+        }
+    }
+}
+
 /* ---- JSON and CSV ---------------------------------------------------------------------------------------- */
 
 static void row_json(
@@ -412,6 +426,7 @@ nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile
     if (!st && f == NNC_TEXT) {
         text_head(out, e, p);
         text_rows(out, p, o, &rows);
+        text_beyond(out, &rows);
         nnc_profile_devices_text(out, p);
         NNC_LOCAL(nnc_text) words = {0};
         nnc_profile_verdict(p, &words);

@@ -4,15 +4,16 @@
 #include <math.h>
 #include <string.h>
 
-#define LEAST 0.01 /* share of the time above the least that is worth a word */
+#define LEAST \
+    0.01 /* share that is worth a word: of the time, and of what of it is above the least */
 
 /* Commands shorter than this are mostly launch: starting threads and meeting them again. */
 #define SHORT_MS 0.01
 
-#define TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
 #define FAR \
     0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
-#define BUSY 0.8 /* share of the CPU below which other programs must have run */
+#define CROWDED \
+    0.5 /* share of the CPU, and of the least time in the time, below which others took most of it */
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -41,17 +42,26 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
+/* Did other programs take most of the time? Runs that come near their least time were not disturbed by them. */
+static bool is_crowded(const nnc_profile *p, const sums *s)
+{
+    return p->cpu_share < CROWDED && s->least < CROWDED * s->busy;
+}
+
 /* What the time is bound by: of several reasons the first that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
-    const bool others = p->cpu_share < BUSY;
+    const double own =
+        isnan(p->cpu_share) ? 1 : p->cpu_share; /* of the time; others have the rest */
     const double moved = s->least - s->bound[LEVEL_arithmetic];
     nnc_shares all = {0};
     nnc_sum_shares(&all, p->device, p->artifact->plan->n_device);
     const double total = (double)nnc_max64(nnc_shares_total(&all), 1),
                  computing = (double)nnc_shares_computing(&all), idle = (double)all.idle,
                  exposed = (double)(all.part[PART_communication] + all.waits);
-    if (exposed > fmax(computing, idle))
+    if (is_crowded(p, s))
+        nnc_puts(out, "Bound by other programs.");
+    else if (exposed > fmax(computing, idle))
         nnc_printf(out,
             "Bound by communication: copies between devices and collectives that computing does "
             "not hide take %.0f %% of the devices' time.",
@@ -61,25 +71,26 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
             100 * idle / total);
     else if (s->brief > 0.5 * s->busy)
         nnc_printf(out,
-            "Bound by launches: %d commands of less than %.0f us take %.0f %% of the time.",
-            s->n_brief, SHORT_MS * 1e3, 100 * s->brief / s->busy);
-    else if (s->least > TOO_FAST * s->busy)
+            "Bound by launches: %d command%s of less than %.0f us %s %.0f %% of the time.",
+            s->n_brief, nnc_plural(s->n_brief, "s"), SHORT_MS * 1e3,
+            s->n_brief == 1 ? "takes" : "take", 100 * s->brief / s->busy);
+    else if (s->least > NNC_TOO_FAST * s->busy)
         nnc_puts(out, p->rates.since_s
                           ? "Faster than the limits: this machine was busy while its rates were "
                             "measured."
                           : "Faster than the limits: these count each op as written, and at the "
                             "target's usual rates.");
-    else if (s->least < FAR * s->busy && !others)
+    else if (s->least < FAR * own * s->busy)
         nnc_printf(
             out, "At no limit: its commands take %.3g times their least time.", s->busy / s->least);
     else
         nnc_printf(
             out, "Bound by %s.", s->bound[LEVEL_arithmetic] > moved ? "arithmetic" : "memory");
-    if (others)
+    if (own < NNC_BUSY)
         nnc_printf(out,
-            " Other programs ran: its threads had the CPU for %.0f %% of the time "
-            "that they needed it.",
-            100 * p->cpu_share);
+            " Its threads had the CPU for %.0f %% of the time that they needed it, other programs "
+            "for the rest%s.",
+            100 * own, is_crowded(p, s) ? ": repeat it when they have ended" : "");
 }
 
 static void put_bound(const nnc_profile *p, const sums *s, nnc_text *out)
@@ -133,7 +144,7 @@ static void put_worst(const nnc_profile *p, const sums *s, nnc_text *out)
             }
     }
     const nnc_remark *said = NULL;
-    if (s->gap <= 0)
+    if (s->gap < LEAST * s->busy)
         return;
     nnc_puts(out, " Furthest above the least:");
     for (int k = 0; k < WORST && worst[k] && gap_of(worst[k]) >= LEAST * s->gap; k++) {
@@ -158,5 +169,6 @@ void nnc_profile_verdict(const nnc_profile *p, nnc_text *out)
         return;
     }
     put_bound(p, &s, out);
-    put_worst(p, &s, out);
+    if (!is_crowded(p, &s)) /* else it is chance which commands took long */
+        put_worst(p, &s, out);
 }

@@ -172,6 +172,8 @@ nnc_status nnc_session_device_shares(nnc_session *s, const nnc_env *behind, nnc_
 /* The same, summed over devices. */
 nnc_status nnc_session_shares(nnc_session *s, nnc_section first, nnc_section last, nnc_shares *sum, nnc_sink *sink) NNC_MUST;
 
+/* Sets met[] by collective: when its last participant starts, ps; INT64_MIN: it did not run. Until then the others wait. */
+void nnc_find_meetings(const nnc_plan_times *t, int64_t *met);
 /* Predicts start and end times of all commands by the targets' cost rules. Streams run in order, with waits for events and collectives. */
 void nnc_plan_clock(const nnc_env *e, const nnc_plan *p, nnc_section first, nnc_section last, int64_t *start_ps, int64_t *end_ps);
 
@@ -204,10 +206,10 @@ nnc_status nnc_write_trace(const nnc_timeline *const *t, int n, const char *titl
 /* Writes text to `file`. Its folder must exist. */
 nnc_status nnc_write_picture(const nnc_text *t, const char *file, nnc_sink *sink) NNC_MUST;
 
-/* page.c: begin an HTML page without references to other files; own: style beside that of all pages. */
+/* page.c: begins an HTML page without references to other files; own: style beside that of all pages. */
 void nnc_page_begin(nnc_text *out, const char *title, const char *own);
-/* Appends JSON to a script: "<" is escaped, or a string could end the script. */
-void nnc_page_data(nnc_text *out, const char *json);
+/* Ends it: buttons, a field to search and a table, `after` them, and the page's own script, which finds the data as the object P. */
+void nnc_page_end(nnc_text *out, const char *after, const char *json, const char *own);
 
 /* Draws the text with dot and appends the SVG. NNC_E_DEVICE: dot is not installed, or failed. */
 nnc_status nnc_dot_to_svg(const nnc_text *dot, nnc_text *svg, nnc_sink *sink) NNC_MUST;

@@ -32,13 +32,21 @@ static void find_bounds(sharing *x)
     x->begin = INT64_MAX;
     x->end = INT64_MIN;
     for (int i = 0; i < x->t->n; i++) {
-        const nnc_cmd *c = &x->t->plan->cmd[x->t->first + i];
         if (!ran(x->t, i))
             continue;
         x->begin = nnc_min64(x->begin, x->t->start_ps[i]);
         x->end = nnc_max64(x->end, x->t->end_ps[i]);
-        if (c->kind == CMD_collective)
-            x->met[c->item] = nnc_max64(x->met[c->item], x->t->start_ps[i]);
+    }
+}
+
+void nnc_find_meetings(const nnc_plan_times *t, int64_t *met)
+{
+    for (int i = 0; i < t->plan->n_collective; i++)
+        met[i] = INT64_MIN;
+    for (int i = 0; i < t->n; i++) {
+        const nnc_cmd *c = &t->plan->cmd[t->first + i];
+        if (c->kind == CMD_collective && ran(t, i))
+            met[c->item] = nnc_max64(met[c->item], t->start_ps[i]);
     }
 }
 
@@ -94,9 +102,8 @@ nnc_status nnc_add_shares(const nnc_plan_times *t, int times, nnc_shares *device
     x.s = ARENA_NEW(&a, nnc_stretch, 2 * t->n + 1);
     NNC_NEED(part && x.met && x.s, sink);
     NNC_TRY(nnc_step_parts(p, part, sink));
-    for (int i = 0; i < p->n_collective; i++)
-        x.met[i] = INT64_MIN;
     find_bounds(&x);
+    nnc_find_meetings(t, x.met);
     for (int d = 0; d < p->n_device && x.begin <= x.end; d++)
         add_device(&x, d, &device[d]);
     return NNC_OK;

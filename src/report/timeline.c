@@ -38,6 +38,7 @@ typedef struct run {
     nnc_timeline *t;
     uint8_t *part; /* by command: nnc_part */
     int32_t *span; /* by command of the run; -1: none */
+    int64_t *met; /* by collective (nnc_find_meetings) */
     int64_t begin; /* start of its first command */
     int32_t micro; /* micro-batches of a run that its commands tell apart; 0: none */
     struct change *change;
@@ -87,6 +88,21 @@ static int32_t micro_of(const run *r, const nnc_cmd *c)
     return c->micro > 0 ? before + c->micro - 1 : -1;
 }
 
+/* Adds what the participant of a collective waits for its last one, and returns when that starts. */
+static int64_t add_waiting(run *r, int32_t i, nnc_slice s)
+{
+    const nnc_cmd *c = &r->p->cmd[i];
+    const int64_t met = c->kind == CMD_collective
+                            ? nnc_min64(r->met[c->item] + r->times->offset_ps, s.end_ps)
+                            : s.start_ps;
+    s.end_ps = met;
+    s.bytes = 0;
+    s.name = s.op = "waiting for the last participant";
+    if (met > s.start_ps)
+        (void)nnc_timeline_add(r->t, s); /* a failure is noted in t */
+    return met;
+}
+
 static void add_spans(run *r)
 {
     for (int k = 0; k < r->times->n; k++) {
@@ -96,17 +112,18 @@ static void add_spans(run *r)
         if (c->kind == CMD_record || c->kind == CMD_wait || !ran(r, i))
             continue;
         const nnc_work_kind kind = kind_of(r, i);
-        r->span[k] = nnc_timeline_add(
-            r->t, (nnc_slice){.start_ps = time_of(r, i, false),
-                      .end_ps = time_of(r, i, true),
-                      .lane = lane_of(r->p, c->device, c->stream),
-                      .micro = micro_of(r, c),
-                      .kind = (uint8_t)kind,
-                      .bytes = kind == WORK_communication
-                                   ? nnc_type_bytes(&r->p->tensor[c->arg[c->n_arg - 1]].type)
-                                   : 0,
-                      .name = c->layers && *c->layers ? c->layers : c->op_class,
-                      .op = c->op_class});
+        nnc_slice s = {.start_ps = time_of(r, i, false),
+            .end_ps = time_of(r, i, true),
+            .lane = lane_of(r->p, c->device, c->stream),
+            .micro = micro_of(r, c),
+            .kind = (uint8_t)kind,
+            .bytes = kind == WORK_communication
+                         ? nnc_type_bytes(&r->p->tensor[c->arg[c->n_arg - 1]].type)
+                         : 0,
+            .name = c->layers && *c->layers ? c->layers : c->op_class,
+            .op = c->op_class};
+        s.start_ps = add_waiting(r, i, s);
+        r->span[k] = nnc_timeline_add(r->t, s);
     }
 }
 
@@ -263,8 +280,10 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *of, nnc_s
     bool *work = ARENA_NEW(&a, bool, r.p->n_tensor + 1);
     r.part = ARENA_NEW(&a, uint8_t, r.p->n_cmd + 1);
     r.span = ARENA_NEW(&a, int32_t, of->n + 1);
+    r.met = ARENA_NEW(&a, int64_t, r.p->n_collective + 1);
     r.change = ARENA_NEW(&a, change, 2 * r.p->n_tensor + 1);
-    NNC_NEED(work && r.part && r.span && r.change, sink);
+    NNC_NEED(work && r.part && r.span && r.met && r.change, sink);
+    nnc_find_meetings(of, r.met);
     NNC_TRY(nnc_step_parts(r.p, r.part, sink));
     find_workspaces(r.p, work);
     for (int32_t i = 0; i < r.p->n_cmd; i++)

@@ -338,13 +338,19 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
     return told ? status : nnc_exec_refused(e, status, i > first ? i - 1 : -1, "run", sink);
 }
 
+/* The phase of the first run or step begins. */
+static void begin_first(nnc_exec *e)
+{
+    if (e->first_given == 0 && e->use == &e->own)
+        e->first_given = nnc_now_ns();
+}
+
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
 {
     bool replayed = false;
     if (e->ranks)
         NNC_TRY(nnc_exec_order_run(e, SEC_main, sink));
-    if (e->first_given == 0 && e->use == &e->own)
-        e->first_given = nnc_now_ns();
+    begin_first(e);
     if (e->ranks)
         return nnc_exec_run_part(e, SEC_main, sink);
     nnc_status status = nnc_exec_replay(e, SEC_main, &replayed, sink);
@@ -383,6 +389,7 @@ nnc_status nnc_exec_update(nnc_exec *e, bool step, nnc_sink *sink)
 /* A whole batch: part by part where the device replays them. */
 static nnc_status give_batch(nnc_exec *e, bool step, nnc_sink *sink)
 {
+    begin_first(e);
     if (!e->replays && !e->ranks)
         return give(e, e->p->end[step ? SEC_step : SEC_accumulate], sink);
     NNC_TRY(nnc_exec_run(e, sink));

@@ -1,5 +1,5 @@
 /* session/chunks.c -- models larger than their GPU: the plan is for a part of the rows and is executed once per part (chunk), copies of
- * one chunk overlapping with computing of another (runtime/pipe.c).
+ * one chunk overlapping with computing of another (runtime/pipe.c). nnc sweep divides models larger than a CPU's memory in the same way.
  *
  * Rows are dimension 0 of the outputs and of those inputs that carry it unchanged through every node (decided by ir/sample.c from the
  * nodes' dimensions); other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows,
@@ -24,10 +24,12 @@ static int64_t need_of(const nnc_plan *p)
     return most;
 }
 
-/* Slots of double buffering: a second set of inputs, two sets of outputs. */
+/* Slots of double buffering: a second set of inputs, two sets of outputs. None on CPUs, where chunks run one by one. */
 static int64_t slots_of(const nnc_plan *p)
 {
     int64_t n = 0;
+    if (!nnc_plan_on_gpu(&p->device[0]))
+        return 0;
     for (int i = 0; i < p->n_input; i++)
         n += p->tensor[p->input[i]].bytes;
     for (int i = 0; i < p->n_output; i++)
@@ -236,6 +238,21 @@ nnc_status nnc_chunks_make(
     if (need <= have)
         return NNC_OK;
     return search(e, o, a, need, have, sink);
+}
+
+nnc_status nnc_chunks_part(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t have,
+    int64_t *chunks, nnc_sink *sink)
+{
+    NNC_TRY(search(e, o, a, need_of(a->plan), have, sink));
+    *chunks = a->chunks;
+    if (a->chunks == 1)
+        return NNC_OK;
+    nnc_graph *part = nnc_chunks_source(a);
+    NNC_NEED(part, sink);
+    nnc_graph_destroy(a->source);
+    a->source = part;
+    a->chunks = 1;
+    return NNC_OK;
 }
 
 int64_t nnc_artifact_chunks(const nnc_artifact *a)

@@ -388,6 +388,10 @@ nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out) NN
 /* Replaces a plan that does not fit e's GPU by a plan for as many rows (dimension 0) as fit, if rows are independent of each other. A run
  * then executes it chunk by chunk. A remark says so, or why not. */
 nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* Replaces a, which does not fit, by an artifact of the model's first rows, as many as `have` bytes hold. *chunks: so many such parts
+ * are the model; 1: a stays as it is, since rows are not independent or one needs more. Each part is a model of its own to sessions. */
+nnc_status nnc_chunks_part(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t have, int64_t *chunks,
+    nnc_sink *sink) NNC_MUST;
 /* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL: the plan is not for a part of the model. */
 int64_t nnc_rows_of(const nnc_graph *g); /* of its first output; 1: it is a number, or there is none */
 bool nnc_names_devices(const nnc_graph *g); /* several.c */

@@ -127,39 +127,11 @@ static void put_escaped(nnc_text *out, const char *s)
         *s == '<' ? nnc_puts(out, "&lt;") : *s == '&' ? nnc_puts(out, "&amp;") : nnc_putc(out, *s);
 }
 
-static void put_cell(nnc_text *out, double v)
-{
-    if (v > 0)
-        nnc_printf(out, "<td>%.4g", v);
-    else
-        nnc_puts(out, "<td>");
-}
-
-static void put_table_row(const nnc_sweep *s, const nnc_sweep_row *r, nnc_text *out)
-{
-    const nnc_sweep_point *p = &r->p;
-    nnc_printf(out, "<tr><td>%lld<td class=l>", (long long)r->size);
-    put_escaped(out, s->o->series[r->series].name);
-    put_cell(out, p->median_ms);
-    put_cell(out, nnc_sweep_gflops(p));
-    put_cell(out, nnc_sweep_gbs(p));
-    put_cell(out, p->median_ms > 0 ? 100 * p->limit_ms / p->median_ms : NAN);
-    nnc_printf(out, "<td class=l>%s<td data-v=%lld>",
-        p->limit_ms > 0 ? nnc_level_names[p->bound] : "", (long long)p->need);
-    nnc_put_bytes(out, p->need);
-    nnc_puts(out, "<td class=l>");
-    put_escaped(out, nnc_sweep_kind_names[p->kind]);
-    if (p->message) {
-        nnc_puts(out, ": ");
-        put_escaped(out, p->message);
-    }
-    nnc_putc(out, '\n');
-}
-
 void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
 {
     enum { WIDE = 530, NARROW = 290 };
-    NNC_LOCAL(nnc_text) said = {0};
+    NNC_LOCAL(nnc_text) said = {0}, json = {0};
+    nnc_json_writer w = {.out = &json};
     nnc_page_begin(out, "nnc sweep", page_style);
     nnc_puts(out, "<h1>");
     put_escaped(out, s->model ? s->model : "");
@@ -181,11 +153,8 @@ void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
         nnc_sweep_svg(s, (nnc_sweep_chart)(k / 2), k % 2 ? NARROW : WIDE, out);
         nnc_puts(out, "</figure>\n");
     }
-    nnc_puts(out, page_table);
-    put_escaped(out, s->o->sizes.name);
-    nnc_puts(out, page_columns);
-    for (int i = 0; i < s->n; i++)
-        put_table_row(s, &s->row[i], out);
-    nnc_puts(out, page_tail);
-    out->oom |= said.oom;
+    nnc_puts(out, "</main>\n");
+    nnc_sweep_json(s, &w);
+    nnc_page_end(out, "", nnc_text_str(&json), page_script);
+    out->oom |= said.oom | json.oom;
 }

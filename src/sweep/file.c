@@ -17,6 +17,7 @@ static const struct {
     {"p75_ms", true, P(high_ms)},
     {"roofline_ms", true, P(limit_ms)},
     {"compile_ms", true, P(compile_ms)},
+    {"cpu_share", true, P(cpu_share)},
     {"launches", false, P(launches)},
     {"flops", false, P(flops)},
     {"bytes_moved", false, P(bytes)},

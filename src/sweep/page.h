@@ -1,4 +1,4 @@
-/* sweep/page.h -- the HTML page of a sweep around its charts and the rows of its table. */
+/* sweep/page.h -- own style and script of the HTML page of a sweep, whose data is the JSON object P. */
 #ifndef NNC_SWEEP_PAGE_H
 #define NNC_SWEEP_PAGE_H
 
@@ -9,24 +9,16 @@ static const char page_style[] =
     "figure { margin: 8px 8px 8px 0 } svg { border-radius: 4px; display: block } .small { display: none }\n"
     "@media (max-width: 760px) { .small { display: block } .large { display: none } } table { width: auto }\n";
 
-static const char page_table[] = "</main>\n<div class=wide><table><thead><tr><th>";
-static const char page_columns[] =
-    "<th class=l>series<th>ms<th>GFLOP/s<th>GB/s<th>limit, %<th class=l>of<th>memory<th class=l>kind<tbody>\n";
-
-/* A click on a column sorts by it, a second one the other way. */
-static const char page_tail[] =
-    "</table></div>\n<script>\n"
-    "const head = [...document.querySelectorAll('th')], body = document.querySelector('tbody');\n"
-    "let at = -1, down = false;\n"
-    "const value = row => { const c = row.children[at], n = parseFloat(c.dataset.v ?? c.textContent);\n"
-    "  return head[at].className == 'l' ? c.textContent : isNaN(n) ? -1 : n };\n"
-    "head.forEach((h, k) => { const name = h.textContent; h.onclick = () => {\n"
-    "  down = k == at ? !down : h.className != 'l'; at = k;\n"
-    "  head.forEach(x => x.textContent = x.textContent.replace(/ [\\u2191\\u2193]$/, ''));\n"
-    "  h.textContent = name + (down ? ' \\u2193' : ' \\u2191');\n"
-    "  const rows = [...body.children].sort((a, b) => { const x = value(a), y = value(b);\n"
-    "    return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1) });\n"
-    "  body.replaceChildren(...rows) } });\n"
-    "</script>\n</html>\n";
+static const char page_script[] =
+    "const four = v => v === null ? '' : String(+v.toPrecision(4));\n"
+    "const kind = r => r.kind + (r.chunks > 1 ? ' in ' + r.chunks + ' chunks' : '') + (r.message ? ': ' + r.message : '');\n"
+    "const share = r => r.limit && r.median_ms ? 100 * r.roofline_ms / r.median_ms : null;\n"
+    "const number = r => P.series.findIndex(s => s.name == r.series);\n"
+    "const columns = [[P.arg, r => r.size, r => r.size], ['series', number, r => r.series, 'l'],\n"
+    "  ['ms', r => r.median_ms, r => four(r.median_ms)], ['GFLOP/s', r => r.gflop_s, r => four(r.gflop_s)],\n"
+    "  ['GB/s', r => r.gb_s, r => four(r.gb_s)], ['limit, %', share, r => four(share(r))], ['of', r => r.limit, r => r.limit, 'l'],\n"
+    "  ['MiB', r => r.memory_bytes, r => (r.memory_bytes / 1048576).toFixed(2)],\n"
+    "  ['CPU, %', r => r.cpu_share, r => r.cpu_share === null ? '' : (100 * r.cpu_share).toFixed(0)], ['kind', kind, kind, 'l']];\n"
+    "table(() => columns, word => P.rows.filter(r => (r.series + ' ' + kind(r)).toLowerCase().includes(word)))();\n";
 
 #endif

@@ -74,6 +74,28 @@ static nnc_status say_no_fit(nnc_sweep_point *out, nnc_sink *said)
         out->room_by ? ")" : "");
 }
 
+/* Divides a model that does not fit this CPU's memory, without inputs of files, into parts that take half of it: other programs need some,
+ * too. Sessions run one of them. */
+static nnc_status divide(nnc_env *e, const nnc_sweep_point_options *o, nnc_artifact *a,
+    nnc_sweep_point *out, nnc_sink *said)
+{
+    const nnc_compare_options *t = o->time;
+    const nnc_target *on = e->target;
+    if (out->need <= out->room || e->n_target > 1 || a->plan->n_device > 1 || !on->host ||
+        on->kind != NNC_T_cpu || t->training || t->io != NNC_IO_EXCLUDE || t->inputs || t->n_input)
+        return NNC_OK;
+    NNC_TRY(nnc_chunks_part(e, &t->compile, a, out->room / 2, &out->chunks, said));
+    if (out->chunks > 1)
+        find_room(e, a, false, out);
+    return NNC_OK;
+}
+
+/* Runs of the artifact that are a run of the model: of a divided one. A session runs all chunks of others itself. */
+static int64_t parts_of(const nnc_sweep_point *p, const nnc_artifact *a)
+{
+    return p->chunks / a->chunks;
+}
+
 /* ---- predictions ----------------------------------------------------------------------------------------- */
 
 /* Sets *ms to the time of the stream that is busy longest, by the cost rules. */
@@ -116,7 +138,7 @@ static void add_copies(const nnc_cluster *c, const nnc_plan *p, double *ms)
 static nnc_status predict(nnc_env *e, const nnc_artifact *a, const nnc_sweep_point_options *o,
     nnc_section last, nnc_sweep_point *out, nnc_sink *said)
 {
-    const bool copies = o->time->io != NNC_IO_EXCLUDE || out->chunks > 1;
+    const bool copies = o->time->io != NNC_IO_EXCLUDE || a->chunks > 1;
     const nnc_sim_plan_options how = {.first = SEC_main, .last = last};
     double ms;
     if (!e->cluster && copies)
@@ -148,6 +170,7 @@ static nnc_status add_times(nnc_times *t, const nnc_times *more, nnc_sink *sink)
     NNC_NEED(all, sink);
     memcpy(all + t->n, more->ns, (size_t)more->n * sizeof *all);
     t->ns = all;
+    t->cpu_share = t->n ? fmin(t->cpu_share, more->cpu_share) : more->cpu_share;
     t->n += more->n;
     t->cap = t->n;
     t->spent_ns += more->spent_ns;
@@ -155,47 +178,137 @@ static nnc_status add_times(nnc_times *t, const nnc_times *more, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status measure(nnc_env *e, const nnc_artifact *a, const nnc_sweep_point_options *o,
-    nnc_sweep_point *out, nnc_sink *said)
+/* Makes other numbers for the inputs that are divided, each smaller than m's. */
+static nnc_status make_part(
+    nnc_session *s, const nnc_model *m, const nnc_artifact *a, uint64_t seed, nnc_sink *said)
+{
+    int i = 0;
+    for (uint32_t k = 0; k < m->n_node; k++) { /* a plan's inputs are the graph's, in order */
+        if (m->node[k].op != OP_input || i >= a->plan->n_input)
+            continue;
+        void *own = nnc_session_input_memory(s, i);
+        if (own && nnc_type_numel(nnc_session_input_type(s, i)) <
+                       nnc_type_numel(nnc_typeof(m, m->node[k].out))) {
+            NNC_TRY(nnc_artifact_fill_input(a, i, seed, own, said));
+            NNC_TRY(nnc_session_input(s, i, own, said));
+        }
+        i++;
+    }
+    return NNC_OK;
+}
+
+/* Adds runs of a model in n parts, of which only the parts' runs are timed: one, unless there are to be so many iterations. */
+static nnc_status time_parts(nnc_session *s, const nnc_model *m, const nnc_artifact *a,
+    const nnc_compare_options *t, int64_t n, nnc_times *out, nnc_sink *said)
+{
+    nnc_compare_options one = *t;
+    const int runs = t->iterations ? t->iterations : 1;
+    one.iterations = 1;
+    one.warmup = t->warmup ? t->warmup : 1;
+    for (int i = 0; i < runs; i++) {
+        int64_t sum = 0;
+        double share = NAN;
+        for (int64_t k = 0; k < n; k++) {
+            nnc_times now = {0};
+            if (k || i)
+                NNC_TRY(make_part(s, m, a, t->seed + (uint64_t)k, said));
+            const nnc_status st = nnc_session_time(s, &one, false, &now, said);
+            sum += now.spent_ns;
+            share = fmin(share, now.cpu_share);
+            const bool stopped = !now.n;
+            nnc_free(now.ns);
+            one.warmup = -1;
+            if (st || stopped)
+                return st;
+        }
+        NNC_TRY(add_times(
+            out, &(nnc_times){.ns = &sum, .n = 1, .spent_ns = sum, .cpu_share = share}, said));
+    }
+    return NNC_OK;
+}
+
+static nnc_status measure(nnc_env *e, const nnc_model *m, const nnc_artifact *a,
+    const nnc_compare_options *time, nnc_times *t, nnc_sweep_point *out, nnc_sink *said)
 {
     NNC_OWNED(nnc_session) *s = NULL;
-    nnc_times now = {0}, own = {0}, *t = o->times ? o->times : &own;
-    const bool copies = o->time->io != NNC_IO_EXCLUDE || out->chunks > 1;
+    nnc_times now = {0};
+    const bool copies = time->io != NNC_IO_EXCLUDE || a->chunks > 1;
     NNC_TRY(nnc_session_create(e, a, &s, said));
-    NNC_TRY(nnc_session_make_inputs(s, o->time, o->time->seed, said));
-    nnc_status st = nnc_session_time(s, o->time, copies, &now, said);
+    NNC_TRY(nnc_session_make_inputs(s, time, time->seed, said));
+    nnc_status st = parts_of(out, a) > 1 ? time_parts(s, m, a, time, parts_of(out, a), t, said)
+                                         : nnc_session_time(s, time, copies, &now, said);
     if (!st && now.n)
         st = add_times(t, &now, said);
     out->kind = SWEEP_measured;
     out->runs = t->n;
+    out->cpu_share = t->n ? t->cpu_share : NAN;
     out->best_ms = nnc_times_at(t, 0);
     out->low_ms = nnc_times_at(t, 0.25);
     out->median_ms = nnc_times_at(t, 0.5);
     out->high_ms = nnc_times_at(t, 0.75);
     nnc_free(now.ns);
+    return st;
+}
+
+/* Measures, or predicts what takes too long: a run longer than the budget. Where only several runs are, there is one, without warm-up. */
+static nnc_status measure_within(nnc_env *e, const nnc_model *m, const nnc_artifact *a,
+    const nnc_sweep_point_options *o, nnc_section last, nnc_sweep_point *out, nnc_arena *arena,
+    nnc_sink *said)
+{
+    enum { RUNS = 4 }; /* at least: a warm-up and those that are timed */
+    nnc_compare_options time = *o->time;
+    nnc_times own = {0};
+    double ms = 0;
+    if (o->budget_ms > 0)
+        NNC_TRY(predict_by_rules(e, a->plan, last, &ms, said));
+    ms *= (double)out->chunks;
+    if (ms > o->budget_ms && o->budget_ms > 0) {
+        out->message = nnc_arena_printf(
+            arena, "a run takes longer than the %.4g s of --budget", o->budget_ms * 1e-3);
+        NNC_NEED(out->message, said);
+        return predict(e, a, o, last, out, said);
+    }
+    if (RUNS * ms > o->budget_ms && o->budget_ms > 0) {
+        time.iterations = 1;
+        time.warmup = -1;
+    }
+    const nnc_status st = measure(e, m, a, &time, o->times ? o->times : &own, out, said);
     nnc_free(own.ns);
     return st;
 }
 
+/* Sets the least time, by rates that are measured again where it contradicts the time. */
+static void find_limit(
+    nnc_env *e, nnc_rates *rates, const nnc_artifact *a, nnc_section last, nnc_sweep_point *out)
+{
+    do {
+        const nnc_roofline r = nnc_artifact_roofline(e, rates, a, last);
+        out->limit_ms = r.ms * (double)parts_of(out, a);
+        out->bound = r.level;
+    } while (out->kind == SWEEP_measured && nnc_rates_again(rates, out->limit_ms, out->best_ms));
+}
+
 static nnc_status take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_options *o,
-    nnc_artifact **keep, nnc_sweep_point *out, nnc_sink *said)
+    nnc_artifact **keep, nnc_sweep_point *out, nnc_arena *arena, nnc_sink *said)
 {
     const nnc_section last = o->time->training ? SEC_step : SEC_main;
     NNC_TRY((o->predict ? nnc_compile_plan : nnc_compile)(e, m, &o->time->compile, keep, said));
-    const nnc_artifact *a = *keep;
+    nnc_artifact *a = *keep;
     out->chunks = a->chunks;
-    nnc_run_work(a, last, &out->flops, &out->bytes, &out->launches);
     if (!o->predict)
         out->compile_ms = (double)nnc_artifact_stats(a)->total_ns * 1e-6;
     find_room(e, a, o->time->io != NNC_IO_EXCLUDE, out);
+    NNC_TRY(divide(e, o, a, out, said));
+    nnc_run_work(a, last, &out->flops, &out->bytes, &out->launches);
+    out->flops = nnc_mul_sat(out->flops, parts_of(out, a));
+    out->bytes = nnc_mul_sat(out->bytes, parts_of(out, a));
+    out->launches = nnc_mul_sat(out->launches, parts_of(out, a));
     if (out->need > out->room)
         return say_no_fit(out, said);
-    NNC_TRY(o->predict ? predict(e, a, o, last, out, said) : measure(e, a, o, out, said));
-    if (o->rates) {
-        const nnc_roofline r = nnc_artifact_roofline(e, o->rates, a, last);
-        out->limit_ms = r.ms;
-        out->bound = r.level;
-    }
+    NNC_TRY(o->predict ? predict(e, a, o, last, out, said)
+                       : measure_within(e, m, a, o, last, out, arena, said));
+    if (o->rates)
+        find_limit(e, o->rates, a, last, out);
     return NNC_OK;
 }
 
@@ -204,10 +317,10 @@ nnc_status nnc_sweep_take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_
 {
     NNC_OWNED(nnc_sink) *said = nnc_sink_create();
     NNC_OWNED(nnc_artifact) *kept = NULL;
-    *out = (nnc_sweep_point){.chunks = 1, .compile_ms = NAN};
+    *out = (nnc_sweep_point){.chunks = 1, .compile_ms = NAN, .cpu_share = NAN};
     NNC_NEED(said, sink);
     if (o->predict && o->rates)
         nnc_rates_described(o->rates, nnc_target_on(e->target, e->n_target, 0));
-    const nnc_status st = take(e, m, o, &kept, out, said);
+    const nnc_status st = take(e, m, o, &kept, out, a, said);
     return st ? nnc_sweep_fail(out, st, said, a, sink) : NNC_OK;
 }

@@ -20,11 +20,12 @@ typedef struct nnc_sweep_point {
     const char *message;
     int runs;            /* timed ones; 0: predicted */
     double best_ms, median_ms, low_ms, high_ms; /* low, high: quartiles; all NaN where nothing was timed, and equal if predicted */
+    double cpu_share;    /* as in nnc_times, of the turn where it is least; NaN: unknown */
     double limit_ms;     /* least time of the commands (roofline.c), without copies; 0: unknown */
     roof_level bound;    /* what limit_ms is bound by */
     double compile_ms;   /* NaN: not compiled, or only planned */
     int64_t launches, flops, bytes; /* of a run */
-    int64_t chunks;      /* a run is so many; 1: the model fits at once */
+    int64_t chunks;      /* a run is so many; 1: the model fits at once. On a CPU each has inputs of its own, made untimed before it */
     int64_t need, room;  /* bytes, of the device that has least left: planned, and usable. 0: not planned */
     const char *room_by; /* what limits it: "ulimit -v", "its control group", "--memory-limit", "free at the moment"; NULL: the machine */
 } nnc_sweep_point;
@@ -33,6 +34,7 @@ typedef struct nnc_sweep_point_options {
     const nnc_compare_options *time; /* compile, warmup, iterations, duration_ms, seed, inputs, io (exclude or include), training, which is
                                       * set if the model is the graph of a step */
     bool predict;     /* a described machine: nothing runs */
+    double budget_ms; /* a run that takes longer by the cost rules is predicted instead; 0: none is */
     nnc_times *times; /* sorted runs of the same point before, to which these are added; the caller frees them. NULL: none */
     nnc_rates *rates; /* of the env's machine, zero before its first point; NULL: no limits */
 } nnc_sweep_point_options;

@@ -65,8 +65,10 @@ static void put_times(const nnc_sweep_point *p, columns c, nnc_text *t)
     if (c.chunks)
         nnc_printf(t, "%*lld", c.chunks, (long long)p->chunks);
     nnc_put_bytes_column(t, p->need, 13, false);
+    if (p->cpu_share < NNC_BUSY)
+        nnc_printf(t, "  other programs had the CPU for %.0f %%", 100 * (1 - p->cpu_share));
     if (p->kind == SWEEP_predicted)
-        nnc_puts(t, "  predicted");
+        nnc_printf(t, "  predicted%s%s", p->message ? ": " : "", p->message ? p->message : "");
 }
 
 static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool again, nnc_text *t)

@@ -25,8 +25,11 @@ static bool same_env(const nnc_env_options *a, const nnc_env_options *b)
 
 static void close_machines(machines *m)
 {
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < m->n; i++) {
+        if (m->at[i].env)
+            nnc_rates_close(&m->at[i].rates, m->at[i].env);
         nnc_env_destroy(m->at[i].env);
+    }
 }
 
 static nnc_status open_machines(
@@ -37,8 +40,10 @@ static nnc_status open_machines(
         machine *own = &m->at[m->n];
         while (!same_env(&o->series[own->first].env, &o->series[m->n].env))
             own->first++;
-        if (own->first == m->n)
-            NNC_TRY(nnc_env_create(&o->series[m->n].env, &own->env, sink));
+        if (own->first < m->n)
+            continue;
+        NNC_TRY(nnc_env_create(&o->series[m->n].env, &own->env, sink));
+        nnc_rates_open(&own->rates, own->env);
     }
     return NNC_OK;
 }
@@ -194,6 +199,7 @@ static nnc_status take_row(nnc_sweep *s, const machines *m, const size_rows *at,
     machine *on = machine_of(m, row->series);
     const nnc_sweep_point_options o = {.time = &part,
         .predict = of->predict,
+        .budget_ms = s->o->budget_ms,
         .times = &at->times[row->series],
         .rates = &on->rates};
     const double compile_ms = row->p.compile_ms;
@@ -231,12 +237,14 @@ static nnc_status add_row(
     return write_file(s, sink);
 }
 
-/* Whether the series has a turn: the first unless the file had its row, the second where it was measured in the first and is to have more
- * than one run. What did not fit is tried again: other programs may have left memory since. */
+/* Whether the series has a turn: the first unless the file had its row, the second where it was measured in the first, is to have more
+ * than one run and has the time. What did not fit is tried again: other programs may have left memory since. */
 static bool takes_turn(const nnc_sweep *s, const size_rows *at, int series)
 {
     const nnc_sweep_row *had = nnc_sweep_find(s, at->size, series);
-    return at->turn ? at->times[series].n && s->o->series[series].time.iterations != 1
+    const double budget_ns = s->o->budget_ms * 1e6, spent_ns = (double)at->times[series].spent_ns;
+    return at->turn ? at->times[series].n && s->o->series[series].time.iterations != 1 &&
+                          (budget_ns <= 0 || 2 * spent_ns < budget_ns)
                     : !had || had->p.kind == SWEEP_no_fit;
 }
 

@@ -33,6 +33,7 @@ typedef struct nnc_sweep_options {
     const nnc_sweep_series *series;
     int n_series;
     const char *flags; /* all others that decide the rows: those of a file that is continued are equal */
+    double budget_ms;  /* as in nnc_sweep_point_options */
     const char *file;  /* keeps the rows, written after each and read first; NULL: none */
     const volatile sig_atomic_t *stop; /* not 0: no further rows; NULL: never */
     void (*progress)(void *ctx, const char *phase, const char *detail);

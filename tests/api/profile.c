@@ -261,6 +261,26 @@ static void check_declined(profiled *x)
     x->a->remarks = was;
 }
 
+/* Commands are named where they are above their least time, unless other programs took most of the time. */
+static void check_worst(profiled *x)
+{
+    static const struct {
+        double least_ms, cpu_share;
+        bool named;
+    } rows[] = {{0.9, NAN, true}, {0.9, 0.6, true}, {0.9, 0.3, true}, {0.4, 0.3, false},
+        {0.995, NAN, false}};
+    for (size_t k = 0; k < NNC_COUNT(rows); k++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        for (int i = 0; i < x->p.n; i++) {
+            x->p.cmd[i].ms = 1;
+            x->p.cmd[i].least_ms = rows[k].least_ms;
+        }
+        x->p.cpu_share = rows[k].cpu_share;
+        nnc_profile_verdict(&x->p, &t);
+        CHECK((strstr(nnc_text_str(&t), "Furthest above the least") != NULL) == rows[k].named);
+    }
+}
+
 TEST(profile_gives_a_verdict)
 {
     profiled x;
@@ -271,12 +291,42 @@ TEST(profile_gives_a_verdict)
         check_verdict(&x, 0.005, 0.001, LEVEL_memory, 0, 1, "Bound by launches: ");
         check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 1, "At no limit: its commands take 10 times");
         check_verdict(&x, 1, 2, LEVEL_memory, 0, 1, "Faster than the limits: ");
-        check_verdict(&x, 1, 0.1, LEVEL_memory, 0, 0.25,
-            "Bound by memory. Other programs ran: its threads had the CPU for 25 % of the time "
-            "that "
-            "they needed it. The");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 0, 0.6,
+            "Bound by memory. Its threads had the CPU for 60 % of the time that they needed it, "
+            "other programs for the rest. The");
+        check_verdict(&x, 1, 0.2, LEVEL_memory, 0, 0.6, "At no limit: its commands take 5 times");
+        check_verdict(&x, 1, 0.9, LEVEL_memory, 0, 0.25, "Bound by memory. Its threads had ");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 100, 0.25,
+            "Bound by other programs. Its threads had the CPU for 25 % of the time that they "
+            "needed it, other programs for the rest: repeat it when they have ended. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+        check_worst(&x);
         check_declined(&x);
+    }
+    close_profile(&x);
+}
+
+/* FLOPs of a library's convolutions count direct sums, which its algorithm may not need: the table says so, of no other engine. */
+TEST(profile_says_what_is_beyond_its_limit)
+{
+    const nnc_profile_options o = {.by = BY_command};
+    profiled x;
+    if (profile(&x, 1, NULL)) {
+        const char **own = x.a->plan->engine, *library[8];
+        CHECK(x.a->plan->n_engine <= 8);
+        for (int i = 0; i < 8; i++)
+            library[i] = "cudnn";
+        for (int i = 0; i < x.p.n; i++) {
+            x.p.cmd[i].least_ms = 2 * x.p.cmd[i].ms;
+            x.p.cmd[i].bound = LEVEL_arithmetic;
+        }
+        for (int k = 0; k < 2; k++) {
+            NNC_LOCAL(nnc_text) t = {0};
+            x.a->plan->engine = k ? library : own;
+            CHECK_OK(nnc_profile_print(x.e, &x.p, &o, NNC_TEXT, &t, test_sink));
+            CHECK((strstr(nnc_text_str(&t), "Above 100 % of the limit: ") != NULL) == (k == 1));
+        }
+        x.a->plan->engine = own;
     }
     close_profile(&x);
 }
@@ -444,7 +494,8 @@ TEST(rates_are_kept)
         nnc_rates_open(&r, e);
         CHECK(!r.changed && (r.since_s > 0) == (i == 1));
         CHECK((r.flops_s == 5e9) == (i == 1) && (r.bytes_s[LEVEL_l2] == 7e9) == (i == 1));
-        CHECK(nnc_rates_again(&(nnc_rates){.since_s = r.since_s}, INT64_MAX) == (i == 1));
+        CHECK(!nnc_rates_again(&r, 1.05, 1)); /* within the error of measurements */
+        CHECK(nnc_rates_again(&r, 1.2, 1) == (i == 1) && !r.since_s && r.flops_s == 0);
         r = (nnc_rates){
             .flops_s = 5e9, .bytes_s = {[LEVEL_l2] = 7e9}, .since_s = 1000, .changed = i == 0};
         nnc_rates_close(&r, e);

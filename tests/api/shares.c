@@ -165,6 +165,28 @@ static void check_times(const nnc_plan_times *t)
     CHECK_INT(nnc_shares_total(&got[1]), 3 * (end - begin));
 }
 
+/* A timeline has what participants of collectives wait beside the collective: together they are the command's time. */
+static void check_waiting(const nnc_plan_times *t)
+{
+    NNC_OWNED(nnc_timeline) *line = NULL;
+    int64_t waits = 0, all = 0;
+    CHECK_OK(nnc_timeline_of_plan("made up", t->plan, &line, test_sink));
+    CHECK_OK(nnc_timeline_add_run(line, t, test_sink));
+    for (int i = 0; i < t->n; i++)
+        if (counts(t, i)) {
+            all += t->end_ps[i] - t->start_ps[i];
+            if (t->plan->cmd[t->first + i].kind == CMD_collective)
+                waits += nnc_min64(met(t, i), t->end_ps[i]) - t->start_ps[i];
+        }
+    for (int i = 0; i < line->n_span; i++) {
+        const int64_t ps = line->span[i].end_ps - line->span[i].start_ps;
+        waits -= strncmp(line->span[i].name, "waiting for", 11) ? 0 : ps;
+        all -= ps;
+    }
+    CHECK_INT(waits, 0);
+    CHECK_INT(all, 0);
+}
+
 TEST(shares_of_made_up_times)
 {
     for (int of = 0; of < HOW__COUNT; of++) {
@@ -185,6 +207,7 @@ TEST(shares_of_made_up_times)
                 const nnc_plan_times t = {
                     .plan = p, .first = first, .n = n, .start_ps = start, .end_ps = end};
                 check_times(&t);
+                check_waiting(&t);
             }
         }
         drop(&x);
@@ -231,6 +254,7 @@ TEST(shares_of_measured_steps_add_up)
                 CHECK_OK(nnc_session_create(x.e, x.a, &s, test_sink));
                 CHECK_OK(nnc_session_make_inputs(s, &t, 0, test_sink));
                 CHECK_OK(nnc_profile_measure(x.e, s, true, &t, &o, &p, test_sink));
+                CHECK(nnc_profile_phase_ms(&p, PHASE_first) > 0);
             }
             for (int d = 0; p.device && d < 2; d++) {
                 const nnc_shares *is = &p.device[d];

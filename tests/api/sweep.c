@@ -72,6 +72,7 @@ static void make_up(
             .low_ms = ms * (1 - spread),
             .high_ms = ms * (1 + spread),
             .best_ms = ms,
+            .cpu_share = 1,
             .runs = 3,
             .chunks = 1};
         if (isnan(ms))
@@ -204,8 +205,19 @@ static nnc_status sweep(swept *x)
 TEST(sweep_measures)
 {
     swept x;
+    char dir[400];
+    nnc_env *e = NULL;
+    nnc_rates rates;
+    CHECK(api_tmpdir(dir, sizeof dir));
     prepare(&x, matmul, NULL, 3, NULL);
+    x.series[0].env.cache_dir = dir;
+    x.series[0].env.no_cache = false;
     CHECK_OK(sweep(&x));
+    CHECK_OK(nnc_env_create(&x.series[0].env, &e, test_sink));
+    nnc_rates_open(&rates, e); /* the machine's, kept for the next command */
+    CHECK(rates.since_s > 0 && rates.bytes_s[LEVEL_l1] > 0);
+    nnc_env_destroy(e);
+    api_rmdir(dir);
     CHECK(x.s.complete && x.s.n == 6);
     CHECK_STR(x.s.model, "m");
     for (int i = 0; i < x.s.n; i++) {
@@ -216,6 +228,7 @@ TEST(sweep_measures)
         CHECK_INT(r->p.kind, SWEEP_measured);
         CHECK_INT(r->p.runs, 3);
         CHECK(r->p.best_ms > 0 && r->p.best_ms <= r->p.low_ms && r->p.low_ms <= r->p.median_ms);
+        CHECK(isnan(r->p.cpu_share) || (r->p.cpu_share > 0 && r->p.cpu_share <= 1));
         CHECK(r->p.median_ms <= r->p.high_ms && r->p.limit_ms > 0 && r->p.compile_ms > 0);
         CHECK_INT(r->p.flops, 2 * d * d * d);
         CHECK_INT(r->p.bytes, 3 * d * d * 4);
@@ -249,18 +262,23 @@ TEST(sweep_rejected_sizes)
     nnc_arena_deinit(&x.s.arena);
 }
 
-/* The need of a row is what the plan requests, and one byte less is too little. */
+static const char columns[] =
+    "{\"name\": \"m\", \"args\": {\"dim\": {\"default\": 4, \"min\": 1}}, "
+    "\"inputs\": {\"a\": [\"dim\", \"dim\"]}, "
+    "\"layers\": [\"sin\", {\"op\": \"softmax\", \"axis\": 0}]}";
+
+/* The need of a row is what the plan requests, and one byte less is too little, where rows of the model depend on each other. */
 TEST(sweep_says_what_does_not_fit)
 {
     swept x;
     char limit[2][24];
-    prepare(&x, matmul, NULL, 5, NULL);
+    prepare(&x, columns, NULL, 5, NULL);
     CHECK_OK(sweep(&x));
     const int64_t need = x.s.row[6].p.need;
     CHECK(x.s.row[4].p.need < need && need < x.s.row[8].p.need);
     nnc_arena_deinit(&x.s.arena);
     for (int less = 0; less < 2; less++) {
-        prepare(&x, matmul, NULL, 5, NULL);
+        prepare(&x, columns, NULL, 5, NULL);
         snprintf(limit[less], sizeof limit[less], "%lld", (long long)need - less);
         x.series[0].env.memory_limit = x.series[1].env.memory_limit = limit[less];
         CHECK_OK(sweep(&x));
@@ -275,6 +293,55 @@ TEST(sweep_says_what_does_not_fit)
         }
         nnc_arena_deinit(&x.s.arena);
     }
+}
+
+/* A model whose rows are independent runs in chunks instead, with the work of all of them. What every row reads is in each chunk. */
+TEST(sweep_measures_chunks)
+{
+    static const char *const models[] = {matmul, chain}, *const limit[] = {"700000", "400000"};
+    for (int m = 0; m < 2; m++) {
+        int64_t flops[2];
+        swept x;
+        for (int k = 0; k < 2; k++) {
+            prepare(&x, models[m], NULL, 1, NULL);
+            x.sizes[0] = 256;
+            x.series[0].env.memory_limit = x.series[1].env.memory_limit = k ? limit[m] : NULL;
+            x.series[0].time.iterations = 1;
+            CHECK_OK(sweep(&x));
+            CHECK_INT(x.s.n, 2);
+            const nnc_sweep_point *p = &x.s.row[0].p;
+            flops[k] = p->flops;
+            CHECK_INT(p->kind, SWEEP_measured);
+            CHECK_INT(p->runs, 1);
+            CHECK_INT(x.s.row[1].p.runs, 3);
+            CHECK(p->median_ms > 0 && p->limit_ms > 0 && p->need <= p->room);
+            CHECK(k ? p->chunks > 2 && p->need <= p->room / 2 : p->chunks == 1);
+            nnc_arena_deinit(&x.s.arena);
+        }
+        CHECK(flops[1] >= flops[0] && flops[1] < flops[0] * 5 / 4); /* the last may repeat rows */
+    }
+}
+
+/* A run that takes longer than the budget is predicted, and the row says why; one that is nearly as long runs once. */
+TEST(sweep_keeps_to_its_budget)
+{
+    swept x;
+    prepare(&x, matmul, NULL, 2, NULL);
+    x.sizes[0] = 512;
+    x.sizes[1] = 16;
+    x.o.budget_ms = 1e-3;
+    CHECK_OK(sweep(&x));
+    for (int i = 0; i < 2; i++) {
+        const nnc_sweep_point *p = &x.s.row[2 + i].p;
+        CHECK_INT(p->kind, SWEEP_predicted);
+        CHECK(p->median_ms > 1e-3 && strstr(p->message, "--budget"));
+    }
+    x.o.budget_ms = 2 * x.s.row[2].p.median_ms;
+    nnc_arena_deinit(&x.s.arena);
+    CHECK_OK(sweep(&x));
+    CHECK_INT(x.s.row[2].p.kind, SWEEP_measured);
+    CHECK(x.s.row[2].p.runs == 1 || x.s.row[2].p.runs == 2); /* in one turn or two */
+    nnc_arena_deinit(&x.s.arena);
 }
 
 /* ---- predictions ----------------------------------------------------------------------------------------- */
@@ -484,15 +551,19 @@ TEST(sweep_pages)
     make_up(&s, &o, rises, flat, 5, 0.01);
     s.model = "<&>";
     s.row[8].p.message = "needs <more>";
+    s.row[0].p.cpu_share = 0.25;
     for (int what = 0; what < CHART__COUNT; what++)
         nnc_sweep_svg(&s, (nnc_sweep_chart)what, 640, &svg);
     nnc_sweep_html(&s, &page);
     CHECK(strstr(nnc_text_str(&page), "&lt;&amp;> over n") && !strstr(nnc_text_str(&page), "<&>"));
-    CHECK(strstr(nnc_text_str(&page), "needs &lt;more>") && strstr(nnc_text_str(&page), "</html>"));
+    CHECK(strstr(nnc_text_str(&page), "needs \\u003cmore>") &&
+          strstr(nnc_text_str(&page), "</html>"));
     CHECK(strstr(nnc_text_str(&svg), "<circle") && !strstr(nnc_text_str(&svg), "nan"));
     nnc_sweep_print(&s, NNC_TEXT, &text);
     CHECK(strstr(nnc_text_str(&text), "does not fit: needs <more>"));
     CHECK(strstr(nnc_text_str(&text), "the curves cross at about 3"));
+    const char *busy = strstr(nnc_text_str(&text), "other programs had the CPU for 75 %");
+    CHECK(busy && !strstr(busy + 1, "other programs"));
     nnc_sweep_print(&s, NNC_CSV, &csv);
     int lines = 0;
     for (const char *p = nnc_text_str(&csv); *p; p++)
@@ -502,16 +573,19 @@ TEST(sweep_pages)
 }
 
 /* Whichever allocation fails, the sweep ends in order: with an error, or with rows of which some say so. */
-TEST(sweep_out_of_memory)
+static void check_out_of_memory(const char *file, bool chunks)
 {
-    char dir[400], file[500];
-    CHECK(api_tmpdir(dir, sizeof dir));
-    snprintf(file, sizeof file, "%s/rows.json", dir);
-    for (int64_t n = 1, left = 0; left == 0; n += 1 + n / 16) {
+    for (int64_t n = 1, left = 0; left == 0; n += 1 + n / (chunks ? 8 : 16)) {
         NNC_LOCAL(nnc_text) page = {0}, text = {0};
         swept x;
         (void)remove(file);
-        prepare(&x, matmul, n % 2 ? file : NULL, 1, "models/hardware/gtx1080ti_x2.json");
+        prepare(&x, chunks ? chain : matmul, n % 2 ? file : NULL, 1,
+            chunks ? NULL : "models/hardware/gtx1080ti_x2.json");
+        if (chunks) { /* two tensors of 16 KiB */
+            x.sizes[0] = 64;
+            x.o.n_series = 1;
+            x.series[0].env.memory_limit = "20000";
+        }
         x.series[0].time.compile.jobs = x.series[1].time.compile.jobs = 1;
         nnc_sink_clear(test_sink);
         nnc_fail_alloc_after(n);
@@ -522,9 +596,21 @@ TEST(sweep_out_of_memory)
         }
         left = nnc_fail_alloc_after(0);
         CHECK(!st || nnc_sink_errors(test_sink) > 0);
-        for (int i = 0; !st && i < x.s.n && left == 0; i++)
-            CHECK(x.s.row[i].p.kind == SWEEP_predicted || x.s.row[i].p.message);
+        for (int i = 0; !st && i < x.s.n && left == 0; i++) {
+            const nnc_sweep_point *p = &x.s.row[i].p;
+            CHECK(p->message || p->kind == (chunks ? SWEEP_measured : SWEEP_predicted));
+        }
+        CHECK(left == 0 || !chunks || x.s.row[0].p.chunks > 2);
         nnc_arena_deinit(&x.s.arena);
     }
+}
+
+TEST(sweep_out_of_memory)
+{
+    char dir[400], file[500];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/rows.json", dir);
+    check_out_of_memory(file, false);
+    check_out_of_memory(file, true);
     api_rmdir(dir);
 }

@@ -3,6 +3,7 @@
 #include "frontend/frontend.h"
 #include "test.h"
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const cases = "tests/frontend/broken.txt";
 
@@ -70,7 +71,13 @@ static void set_fails(nnc_set s, nnc_set_word w, const char *want)
 
 TEST(set_errors)
 {
+    static const char bare[] = "{\"inputs\":{\"x\":[4]},\"layers\":[\"relu\"]}";
+    const nnc_set batch = {"batch", 2};
     nnc_set_word none = {0};
+    nnc_sink_clear(test_sink);
+    CHECK(!nnc_model_parse(
+        "m.json", bare, strlen(bare), &(nnc_model_options){.set = &batch, .n_set = 1}, test_sink));
+    CHECK_DIAG("--set batch=2: the model has no arg `batch`, and no others");
     set_fails((nnc_set){"bacth", 2}, none,
         "--set bacth=2: the model has no arg `bacth`; did you mean `batch`?");
     set_fails((nnc_set){"zzzzzz", 2}, none, "(it has: batch, image, order, bn, slim)");
