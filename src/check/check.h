@@ -72,7 +72,8 @@ typedef struct nnc_rates {
     bool changed;    /* since nnc_rates_open */
 } nnc_rates;
 /* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
- * key is the CPU's name and instructions, caches, threads, and nnc's version. Without a cache, or on other targets, both do nothing. */
+ * key is the CPU's name and instructions, caches, threads, and nnc's version. Of rates that were measured twice the higher one is kept, as
+ * the other program's load explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
 /* Forgets what was measured before this command, for a machine that turned out to be faster. False: nothing was. */
@@ -101,6 +102,7 @@ typedef struct nnc_times {
     int n, cap;
     int64_t spent_ns; /* their sum */
 } nnc_times;
+nnc_status nnc_times_add(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink) NNC_MUST; /* the caller frees t->ns */
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
  * frees t->ns, also after a failure. */
 nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;
