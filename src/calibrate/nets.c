@@ -20,6 +20,8 @@ const cal_net cal_nets[] = {
     {"wide", CAL_channels, 2, 256, 4, true},
     {"wide", CAL_channels, 2, 1024, 4, true},
     {"wide", CAL_channels, 2, 2048, 2, true},
+    {"resized", CAL_channels, 2, 64, 8, true},
+    {"resized", CAL_channels, 2, 32, 32, false},
     {"dense", CAL_rows, 1, 256, 0, true},
     {"dense", CAL_rows, 32, 256, 0, true},
     {"dense", CAL_rows, 128, 512, 0, false},

@@ -17,12 +17,13 @@ static const nnc_cmd *command(const cal_program *p, int i)
     return &p->a->plan->cmd[nnc_plan_first(p->a->plan, SEC_main) + i];
 }
 
-/* The op of a command, of the class whose table it counts for. */
-static nnc_sim_op table_op(const nnc_plan *p, const nnc_cmd *cmd)
+/* The op of a command, of the class whose table it counts for; NULL: out of memory. */
+static nnc_sim_op table_op(calibration *c, const nnc_plan *p, const nnc_cmd *cmd)
 {
+    char name[NNC_SIM_CLASS];
     nnc_sim_op op = nnc_sim_command_op(p, cmd);
-    const char *thin = nnc_sim_thin_class(&op);
-    op.op_class = thin ? thin : op.op_class;
+    nnc_sim_row_class(&op, name);
+    op.op_class = nnc_arena_strdup(&c->a, name);
     return op;
 }
 
@@ -37,8 +38,7 @@ nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less)
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1), c->sink);
         cal_sample *s = &c->sample[c->n_sample++];
-        *s = (cal_sample){.op = table_op(p->a->plan, cmd)};
-        s->op.op_class = nnc_arena_strdup(&c->a, s->op.op_class);
+        *s = (cal_sample){.op = table_op(c, p->a->plan, cmd)};
         s->ns = cal_median(p, i, &s->spread);
         if (less)
             s->ns = nnc_max64(s->ns - less, LEAST_NS);
@@ -311,7 +311,8 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
         const nnc_cmd *cmd = command(p, i);
         const int64_t alone = nnc_command_times_ps(c->times, p->a->plan, cmd) / 1000,
                       now = cal_median(p, i, NULL);
-        const nnc_sim_op op = table_op(p->a->plan, cmd);
+        const nnc_sim_op op = table_op(c, p->a->plan, cmd);
+        NNC_NEED(op.op_class, c->sink);
         cal_class *x = alone > 0 && now > 0 ? class_of(c, &op) : NULL;
         if (x) {
             x->log_ratio += log((double)now / (double)alone);

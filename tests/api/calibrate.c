@@ -129,8 +129,9 @@ static void sample(calibration *c, const nnc_plan *p, const nnc_cluster_kind *k)
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         nnc_sim_op op = nnc_sim_command_op(p, &p->cmd[i]);
         const int64_t ns = nnc_sim_op_ps(k, &op, NULL) / 1000;
-        const char *thin = nnc_sim_thin_class(&op);
-        op.op_class = nnc_arena_strdup(&c->a, thin ? thin : op.op_class);
+        char name[NNC_SIM_CLASS];
+        nnc_sim_row_class(&op, name);
+        op.op_class = nnc_arena_strdup(&c->a, name);
         CHECK(op.op_class && ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1));
         c->sample[c->n_sample++] = (cal_sample){.op = op, .ns = ns};
         if (!strcmp(op.op_class, "ewise") && op.bytes > 200000000)
