@@ -11,7 +11,7 @@ static const char *const blocks[] = {
 const cal_net cal_nets[] = {
     {"plain", CAL_picture, 1, 16, 32, true},
     {"plain", CAL_picture, 4, 32, 32, true},
-    {"plain", CAL_picture, 2, 64, 64, false},
+    {"plain", CAL_picture, 2, 64, 64, true},
     {"residual", CAL_picture, 1, 16, 64, true},
     {"residual", CAL_picture, 4, 32, 64, true},
     {"residual", CAL_picture, 2, 64, 128, false},
@@ -24,7 +24,7 @@ const cal_net cal_nets[] = {
     {"resized", CAL_channels, 2, 32, 32, false},
     {"dense", CAL_rows, 1, 256, 0, true},
     {"dense", CAL_rows, 32, 256, 0, true},
-    {"dense", CAL_rows, 128, 512, 0, false},
+    {"dense", CAL_rows, 128, 512, 0, true},
     {"recurrent", CAL_sequences, 16, 64, 1, true},
     {"recurrent", CAL_sequences, 16, 128, 8, true},
     {"recurrent", CAL_sequences, 32, 256, 4, false},

@@ -149,7 +149,7 @@ static void take_times(
     for (int k = 0; k < NNC_BANDWIDTHS; k++)
         row->at_bandwidth_ns[k] = (int64_t)((double)row->at_bandwidth_ns[k] * ratio);
     for (int d = 0; d < t->devices; d++)
-        row->use[d].busy_ns = nnc_shares_computing(&device[d]) / 1000;
+        row->use[d].busy_ns = nnc_ceildiv(nnc_shares_computing(&device[d]), 1000);
     row->iteration_ns = ns;
     row->exposed_ns = all.part[PART_communication] / mean;
     row->hidden_ns = all.hidden / mean;
