@@ -78,7 +78,7 @@ static nnc_status plan_clear(nnc_env *e, const nnc_model *m, const nnc_training 
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
 {
-    const bool named = t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
+    const bool named = nnc_partition_named(t);
     bool any = false;
     int64_t left = BUDGET;
     for (int i = 0; i < t->n_row; i++) {

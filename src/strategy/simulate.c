@@ -185,7 +185,7 @@ static nnc_status plan_row(const simulation *s, nnc_partition_row *row, nnc_aren
         s->e, s->m, s->training, s->t, row, s->t->o->run || s->t->o->measure, &a, &runs, s->sink));
     if (!runs)
         return NNC_OK;
-    if (s->t->cluster)
+    if (s->t->cluster && (s->t->o->simulate || nnc_partition_named(s->t)))
         NNC_TRY(simulate(s, row, a, runs, arena));
     for (int d = 0; d < s->t->devices; d++)
         row->use[d].bytes = d < a->plan->n_device ? nnc_device_needs(a->plan, d) : 0;

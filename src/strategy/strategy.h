@@ -241,8 +241,14 @@ nnc_status nnc_partition_check(
 nnc_status nnc_refuse_dot(nnc_sink *sink) NNC_MUST; /* --dot of a table with several graphs */
 /* sense.c: fills at_bandwidth_ns of all rows. */
 nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
-/* simulate.c: makes the plan that nnc executes for a row without one, takes its memory, and on described hardware its times by the
- * simulator. A row whose plan is refused keeps its estimates; so do others that are not executed. */
+/* Are all rows asked for by their names? They have plans. */
+static inline bool nnc_partition_named(const nnc_partition_table *t)
+{
+    return t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
+}
+/* simulate.c: makes the plan that nnc executes for a row without one, and takes its memory; its times by the simulator, too, where
+ * hardware is described and all rows have plans, so that a table has times of one kind. A row whose plan is refused keeps its estimates;
+ * so do others that are not executed. */
 nnc_status nnc_partition_plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_partition_row *row, nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* Takes the numbers of another row with the same plan. False: there is none, or pictures of each row are asked for. */
