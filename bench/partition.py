@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prediction against measurement of nnc partition on CPU ranks.
 
-For 1, 2 and 4 ranks: nnc calibrate, then for each model predicted, simulated and measured times of all strategies that nnc executes. With
+For 1, 2 and 4 ranks: nnc calibrate, then for each model predicted (by simulating the plan) and measured times of all strategies that nnc executes. With
 one rank, two virtual devices of one process. Twice: ops by the calibrated tables, and ops measured in the model's own plan (--measure).
 Prints a table with the error of each row, mean and worst errors, the spread of the measurement, the rank correlation of strategies, and
 the share of pairs in order among strategies that differ by more than 10 %; writes the same as JSON.
@@ -31,10 +31,8 @@ MODELS = [
     ("densenet121", ["image=64", "batch=2"], ("forward",)),
 ]
 PREDICTORS = [
-    ("predicted", "tables, blocks"),
-    ("simulated", "tables, simulated"),
-    ("predicted_measured", "ops measured, blocks"),
-    ("simulated_measured", "ops measured, simulated"),
+    ("predicted", "tables"),
+    ("predicted_measured", "ops measured"),
 ]
 
 
@@ -118,10 +116,9 @@ class Bench:
                 "model": model, "mode": mode, "ranks": ranks, "strategy": r["strategy"],
                 "measured": m["iteration_ms" if self.o.against == "median" else "min_ms"], "median": m["iteration_ms"], "min": m["min_ms"],
                 "iterations": m["iterations"], "spread": m["spread"],
-                "predicted": t.get("iteration_ms"), "simulated": t.get("simulated_ms"),
-                "predicted_measured": r.get("iteration_ms"), "simulated_measured": r.get("simulated_ms"),
+                "predicted": t.get("iteration_ms"), "predicted_measured": r.get("iteration_ms"),
                 "busy": [d["busy_ms"] for d in m["devices"]],
-                "busy_simulated": [d.get("simulated_busy_ms") for d in m["devices"]],
+                "busy_simulated": [d["busy_ms"] for d in r["devices"]],
                 "communication": [d["communication_ms"] for d in m["devices"]]})
 
     def run(self):

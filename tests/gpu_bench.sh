@@ -133,7 +133,7 @@ expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,p
 expect "overlapped copies are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
 expect "configurations of cuDNN are timed" grep -q '"taken": true' "$out"/raw-*/engines/engines,3x3*.json
 expect "commands are timed" grep -q '"traceEvents"' "$out"/raw-*/traces/train_mlp*.trace
-expect "predictions are measured" grep -q '"simulated_error"' "$out"/raw-*/predict/mlp.json
+expect "predictions are measured" grep -q '"predicted_error"' "$out"/raw-*/predict/mlp.json
 expect "measured algorithms are timed" [ "$(results tuned)" = 1 ]
 expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
 expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]

@@ -61,7 +61,7 @@ def graphs(parts):
 # ---- predictions --------------------------------------------------------------------------------------------------------------
 
 def predictions(parts):
-    """Of each model: measured, and what was predicted by formulas and by simulating the plan."""
+    """Of each model: measured, and what was predicted by simulating the plan."""
     out = []
     for name, r in parts["predict"].items():
         for s in (r.get("report") or {}).get("strategies", []):
@@ -69,8 +69,7 @@ def predictions(parts):
             if not m:
                 continue
             t = m["iteration_ms"] * 1e3
-            simulated = f", simulated {us(t * (1 + m['simulated_error']))} ({m['simulated_error']:+.0%})" if "simulated_error" in m else ""
-            out.append(f"{name} {us(t)} measured, predicted {us(t * (1 + m['predicted_error']))} ({m['predicted_error']:+.0%}){simulated}")
+            out.append(f"{name} {us(t)} measured, predicted {us(t * (1 + m['predicted_error']))} ({m['predicted_error']:+.0%})")
     return "; ".join(out)
 
 

@@ -208,10 +208,7 @@ nnc_status nnc_calibrate(nnc_env *e, const nnc_calibrate_options *o, nnc_text *o
         .e = e, .o = o, .sink = sink, .begin_ns = nnc_now_ns(), .with = nnc_compile_defaults};
     c.budget_ns = (int64_t)((o->budget_s > 0 ? o->budget_s : BUDGET_S) * 1e9);
     NNC_TRY(describe(&c));
-    c.times = nnc_command_times_create(&c.a);
-    nnc_status st = c.times ? NNC_OK : nnc_nomem(sink);
-    if (!st)
-        st = measure(&c, out);
+    const nnc_status st = measure(&c, out);
     nnc_text_deinit(&c.gpu.done);
     nnc_arena_deinit(&c.a);
     return st || !out->oom ? st : nnc_nomem(sink);

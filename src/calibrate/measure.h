@@ -85,7 +85,6 @@ typedef struct calibration {
     size_t n_sample, cap_sample;
     int n_class;
     cal_class class[CAL_CLASSES];
-    nnc_command_times *times; /* times of commands while no other device computes */
     int64_t command_ns, memory_bytes_s;
     int n_copy;
     nnc_point copy[CAL_SIZES];

@@ -17,12 +17,13 @@ static const nnc_cmd *command(const cal_program *p, int i)
     return &p->a->plan->cmd[nnc_plan_first(p->a->plan, SEC_main) + i];
 }
 
-/* The op of a command, of the class whose table it counts for. */
-static nnc_sim_op table_op(const nnc_plan *p, const nnc_cmd *cmd)
+/* The op of a command, of the class whose table it counts for; NULL: out of memory. */
+static nnc_sim_op table_op(calibration *c, const nnc_plan *p, const nnc_cmd *cmd)
 {
+    char name[NNC_SIM_CLASS];
     nnc_sim_op op = nnc_sim_command_op(p, cmd);
-    const char *thin = nnc_sim_thin_class(&op);
-    op.op_class = thin ? thin : op.op_class;
+    nnc_sim_row_class(&op, name);
+    op.op_class = nnc_arena_strdup(&c->a, name);
     return op;
 }
 
@@ -37,13 +38,11 @@ nnc_status cal_add_samples(calibration *c, const cal_program *p, int64_t less)
             continue;
         NNC_NEED(ARENA_ROOM(&c->a, c->sample, c->cap_sample, c->n_sample + 1), c->sink);
         cal_sample *s = &c->sample[c->n_sample++];
-        *s = (cal_sample){.op = table_op(p->a->plan, cmd)};
-        s->op.op_class = nnc_arena_strdup(&c->a, s->op.op_class);
+        *s = (cal_sample){.op = table_op(c, p->a->plan, cmd)};
         s->ns = cal_median(p, i, &s->spread);
         if (less)
             s->ns = nnc_max64(s->ns - less, LEAST_NS);
-        if (!s->op.op_class || !nnc_command_times_add(c->times, p->a->plan, cmd, s->ns))
-            return nnc_nomem(c->sink);
+        NNC_NEED(s->op.op_class, c->sink);
     }
     return NNC_OK;
 }
@@ -91,10 +90,7 @@ static nnc_status measure_alone(calibration *c, cal_program *p, int n)
             break;
         for (int k = 0; k < n; k++) {
             cal_program *now = &p[round % 2 ? n - 1 - k : k];
-            /* Caches hold another net's data. So they do at each layer of a step of a model, whose tensors are many; inference is run once
-             * more. */
-            if (!now->step)
-                NNC_TRY(cal_profile(c, now, false));
+            /* Caches hold another net's data, as at each layer of a model those of other layers. */
             NNC_TRY(cal_profile(c, now, true));
             NNC_TRY(add_gaps(c, now, &gap, &n_gap, &cap));
         }
@@ -301,17 +297,33 @@ static void find_memory(calibration *c, const cal_program *p)
 
 /* ---- together ---------------------------------------------------------------------------------------------- */
 
-/* Ratios to the times alone, by class. */
-static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
+/* Profiles a program by itself, over and over. */
+static nnc_status measure_again(calibration *c, cal_program *p)
 {
-    (void)ctx;
+    p->runs = 0;
     for (int k = -2; k < LEAST_RUNS + 4; k++)
         NNC_TRY(cal_profile(c, p, k >= 0));
+    return NNC_OK;
+}
+
+/* Ratios to the times of one device, whose program is ctx, by class. */
+static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
+{
+    cal_program *one = ctx;
+    nnc_command_times *times = nnc_command_times_create(&c->a);
+    NNC_NEED(times, c->sink);
+    NNC_TRY(measure_again(c, one));
+    for (int i = 0; i < one->n_cmd; i++)
+        NNC_NEED(
+            nnc_command_times_add(times, one->a->plan, command(one, i), cal_median(one, i, NULL)),
+            c->sink);
+    NNC_TRY(measure_again(c, p));
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *cmd = command(p, i);
-        const int64_t alone = nnc_command_times_ps(c->times, p->a->plan, cmd) / 1000,
+        const int64_t alone = nnc_command_times_ps(times, p->a->plan, cmd) / 1000,
                       now = cal_median(p, i, NULL);
-        const nnc_sim_op op = table_op(p->a->plan, cmd);
+        const nnc_sim_op op = table_op(c, p->a->plan, cmd);
+        NNC_NEED(op.op_class, c->sink);
         cal_class *x = alone > 0 && now > 0 ? class_of(c, &op) : NULL;
         if (x) {
             x->log_ratio += log((double)now / (double)alone);
@@ -342,20 +354,22 @@ static void find_contention(calibration *c, int n_device)
 }
 
 /* As many devices compute as there are cores for: more of them would take turns, which single commands do not show. */
-static nnc_status measure_contention(calibration *c)
+static nnc_status measure_contention(calibration *c, cal_program *alone, int n_alone)
 {
     const int most = (int)nnc_max64(1, c->cores / c->threads),
               n = c->devices < most ? c->devices : most;
-    for (int i = 0; i < cal_n_nets && n > 1; i++) {
+    for (int i = 0; i < n_alone && n > 1; i++) {
         NNC_LOCAL(nnc_text) text = {0};
         NNC_LOCAL(cal_program) p = {0};
         bool yes;
+        if (alone[i].step)
+            continue;
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
-        cal_nets_write(&text, &cal_nets[i], 1, n);
+        cal_nets_write(&text, alone[i].net, 1, n);
         NNC_TRY(cal_load(c, &text, c->devices, false, false, &p));
-        NNC_TRY(cal_lead(c, &p, measure_together, NULL));
+        NNC_TRY(cal_lead(c, &p, measure_together, &alone[i]));
     }
     find_contention(c, n);
     return NNC_OK;
@@ -373,7 +387,9 @@ nnc_status cal_ops(calibration *c)
         find_memory(c, &p[0]);
         st = cal_make_tables(c);
     }
+    if (!st && c->devices > 1)
+        st = measure_contention(c, p, n);
     for (int i = 0; i < n; i++)
         cal_program_deinit(&p[i]);
-    return st || c->devices < 2 ? st : measure_contention(c);
+    return st;
 }

@@ -74,7 +74,8 @@ typedef struct nnc_rates {
 } nnc_rates;
 #define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
 /* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
- * key is the CPU's name and instructions, caches, threads, and nnc's version. Without a cache, or on other targets, both do nothing. */
+ * key is the CPU's name and instructions, caches, threads, and nnc's version. Of rates that were measured twice the higher one is kept, as
+ * the other program's load explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
 /* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, if an earlier
@@ -105,6 +106,7 @@ typedef struct nnc_times {
     int64_t spent_ns; /* their sum */
     double cpu_share; /* of nnc_session_time: of the time that threads were ready, the share that they ran; NaN: unknown */
 } nnc_times;
+nnc_status nnc_times_add(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink) NNC_MUST; /* the caller frees t->ns */
 #define NNC_BUSY 0.8 /* share of the CPU below which other programs must have run */
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
  * frees t->ns, also after a failure. */

@@ -48,10 +48,15 @@ void nnc_rates_open(nnc_rates *r, const nnc_env *e)
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
 {
     nnc_hash128 key;
-    nnc_rates keep = *r;
+    nnc_rates keep = *r, before;
+    if (!r->changed || !key_of(e, &key))
+        return;
+    nnc_rates_open(&before, e);
+    for (int l = 0; l < LEVEL_arithmetic; l++)
+        keep.bytes_s[l] = fmax(keep.bytes_s[l], before.bytes_s[l]);
+    keep.flops_s = fmax(keep.flops_s, before.flops_s);
     keep.changed = false;
-    if (r->changed && key_of(e, &key))
-        nnc_cache_put(e->cache, "rates", key, &keep, sizeof keep);
+    nnc_cache_put(e->cache, "rates", key, &keep, sizeof keep);
 }
 
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms)

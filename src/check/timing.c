@@ -115,7 +115,7 @@ static void *grown(void *at, int n, int *cap, size_t size)
     return p;
 }
 
-static nnc_status keep_times(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink)
+nnc_status nnc_times_add(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink)
 {
     for (int i = 0; i < n; i++) {
         int64_t *at = grown(t->ns, t->n, &t->cap, sizeof *at);
@@ -220,7 +220,7 @@ nnc_status nnc_session_time(
         int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;
         int64_t want = o->iterations ? o->iterations - t->n : nnc_max64(fit, LEAST_RUNS);
         NNC_TRY(run_some(s, way_of(o, io), want, ns, &n, sink));
-        NNC_TRY(keep_times(t, ns, n, sink));
+        NNC_TRY(nnc_times_add(t, ns, n, sink));
     }
     sort_times(t, 0);
     const double ran = (double)cpu_ns() - cpu, waited = delay_ns() - delay;
@@ -264,7 +264,7 @@ static nnc_status timed_runs(comparison *c, const subject *s, quota q)
     int first = t->run.n, n;
     do {
         NNC_TRY(run_some(s->p->s, way_of(c->o, s->io), row_length(t, q), ns, &n, c->sink));
-        NNC_TRY(keep_times(&t->run, ns, n, c->sink));
+        NNC_TRY(nnc_times_add(&t->run, ns, n, c->sink));
         for (int i = 0; i < n; i++)
             spent += ns[i];
     } while (!burst_ends(t, q, t->run.n - first, spent));

@@ -258,20 +258,6 @@ static bool has_enough(const measure *s, const subject *x)
     return s->o->iterations ? x->t.n >= s->o->iterations : x->t.n >= LEAST && x->t.spent_ns >= goal;
 }
 
-static nnc_status keep(nnc_times *t, int64_t ns, nnc_sink *sink)
-{
-    if (t->n == t->cap) {
-        const int cap = t->cap ? 2 * t->cap : 64;
-        int64_t *more = nnc_realloc(t->ns, (size_t)cap * sizeof *more);
-        NNC_NEED(more, sink);
-        t->ns = more;
-        t->cap = cap;
-    }
-    t->ns[t->n++] = ns;
-    t->spent_ns += ns;
-    return NNC_OK;
-}
-
 static nnc_status burst(measure *s, subject *x)
 {
     int64_t spent = 0;
@@ -283,7 +269,7 @@ static nnc_status burst(measure *s, subject *x)
         const int64_t t0 = nnc_now_ns();
         NNC_TRY(run_once(s, x->s));
         const int64_t ns = nnc_now_ns() - t0;
-        NNC_TRY(keep(&x->t, ns, s->sink));
+        NNC_TRY(nnc_times_add(&x->t, &ns, 1, s->sink));
         spent += ns;
     }
     return NNC_OK;

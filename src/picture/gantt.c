@@ -74,7 +74,7 @@ static void limit(chart *c)
 static const char *family(const char *op)
 {
     static const char *const begin[][2] = {{"conv", "conv"}, {"depthwise", "conv"},
-        {"winograd", "conv"}, {"matmul", "matmul"}, {"recurrent", "recurrent"}};
+        {"winograd", "conv"}, {"matmul", "matmul"}, {"recurrent", "recurrent"}, {"ewise", "ewise"}};
     for (size_t i = 0; i < NNC_COUNT(begin); i++)
         if (!strncmp(op, begin[i][0], strlen(begin[i][0])))
             return begin[i][1];

@@ -119,12 +119,9 @@ typedef struct nnc_scatter_point {
     double x;             /* > 0 */
     int64_t y;            /* bytes */
     bool fits, runs;
-    double again_x;       /* the same, judged by a second method; 0: not */
-    int64_t again_y;
 } nnc_scatter_point;
 typedef struct nnc_scatter {
     const char *title, *note, *x_axis, *y_axis;
-    const char *again;    /* what the second method is called */
     int64_t capacity;     /* 0: no line */
     int n;
     const nnc_scatter_point *point;

@@ -19,7 +19,6 @@ enum {
 };
 #define FITS "#2c6fb3"
 #define NOT "#c2571a"
-#define AGAIN "#2c8a6a"
 
 typedef struct label {
     char text[LABEL]; /* lines between \n */
@@ -33,7 +32,7 @@ typedef struct plot {
     nnc_text *out;
     axis_scale x, y;
     double left, top;
-    double *px, *py; /* by point, in pixels; then of `again` */
+    double *px, *py; /* by point, in pixels */
     double *corner; /* x, y of the front\'s line */
     int n_corner;
     int *group; /* by point: the first of those that share its label */
@@ -60,15 +59,10 @@ static void find_scales(plot *p)
     double x[2] = {INFINITY, 0}, y[2] = {INFINITY, 0};
     for (int i = 0; i < p->s->n; i++) {
         const nnc_scatter_point *q = &p->s->point[i];
-        for (int k = 0; k < 2; k++) {
-            const double a = k ? q->again_x : q->x, b = (double)(k ? q->again_y : q->y);
-            if (!(a > 0))
-                continue;
-            x[0] = fmin(x[0], a);
-            x[1] = fmax(x[1], a);
-            y[0] = fmin(y[0], fmax(b, 1));
-            y[1] = fmax(y[1], b);
-        }
+        x[0] = fmin(x[0], q->x);
+        x[1] = fmax(x[1], q->x);
+        y[0] = fmin(y[0], fmax((double)q->y, 1));
+        y[1] = fmax(y[1], (double)q->y);
     }
     const double c = (double)p->s->capacity;
     p->capacity_shown = c > 0 && c < 5 * y[1];
@@ -191,11 +185,8 @@ static bool names_another(const plot *p, int g, const svg_box *b, bool far)
 {
     const double own = distance(b, p->px[g], p->py[g]), room = far ? DOT + 4 : own + DOT;
     bool any = false;
-    for (int i = 0; i < p->s->n; i++) {
+    for (int i = 0; i < p->s->n; i++)
         any = any || (p->group[i] != g && distance(b, p->px[i], p->py[i]) < room);
-        if (p->s->point[i].again_x > 0 && p->group[i] != g)
-            any = any || distance(b, p->px[i + p->s->n], p->py[i + p->s->n]) < room;
-    }
     return any;
 }
 
@@ -267,15 +258,7 @@ static void place_labels(plot *p)
         take_line(
             p, p->corner[2 * i - 2], p->corner[2 * i - 1], p->corner[2 * i], p->corner[2 * i + 1]);
     for (int i = 0; i < p->s->n; i++)
-        if (p->s->point[i].again_x > 0)
-            take_line(p, p->px[i], p->py[i], p->px[i + p->s->n], p->py[i + p->s->n]);
-    for (int i = 0; i < p->s->n; i++)
-        for (int k = 0; k < 2; k++) {
-            const int at = i + k * p->s->n;
-            if (!k || p->s->point[i].again_x > 0)
-                take_box(p,
-                    (svg_box){p->px[at] - DOT - 1, p->py[at] - DOT - 1, 2 * DOT + 2, 2 * DOT + 2});
-        }
+        take_box(p, (svg_box){p->px[i] - DOT - 1, p->py[i] - DOT - 1, 2 * DOT + 2, 2 * DOT + 2});
     if (p->s->capacity > 0)
         place_capacity(p);
     for (int i = 0; i < p->s->n; i++)
@@ -365,16 +348,6 @@ static void draw_point(const plot *p, int i)
     nnc_puts(&tip, " ms, ");
     nnc_put_bytes(&tip, q->y);
     nnc_puts(&tip, q->fits ? "" : ", does not fit");
-    if (q->again_x > 0) {
-        const int k = i + p->s->n;
-        nnc_printf(&tip, "; %s: ", p->s->again);
-        nnc_put_ms(&tip, q->again_x, 0);
-        nnc_puts(&tip, " ms, ");
-        nnc_put_bytes(&tip, q->again_y);
-        svg_line(p->out, p->px[i], p->py[i], p->px[k], p->py[k], AGAIN, 1, "2 2");
-        svg_rect(p->out, (svg_box){p->px[k] - 4, p->py[k] - 4, 8, 8}, "#ffffff", AGAIN,
-            nnc_text_str(&tip));
-    }
     const char *colour = q->fits ? FITS : NOT;
     svg_circle(
         p->out, p->px[i], p->py[i], DOT, q->runs ? colour : "#ffffff", colour, nnc_text_str(&tip));
@@ -383,12 +356,11 @@ static void draw_point(const plot *p, int i)
 
 static void draw_legend(const plot *p, double y)
 {
-    bool has[3] = {false}; /* runs, does not fit, again */
+    bool has[2] = {false}; /* runs, does not fit */
     double x = MARGIN + 6;
     for (int i = 0; i < p->s->n; i++) {
         has[0] = has[0] || p->s->point[i].runs;
         has[1] = has[1] || !p->s->point[i].fits;
-        has[2] = has[2] || p->s->point[i].again_x > 0;
     }
     const struct {
         bool shown;
@@ -401,11 +373,6 @@ static void draw_legend(const plot *p, double y)
             svg_text(p->out, x + 11, y, (svg_font){.size = 12}, mark[i].text);
             x += 11 + svg_text_width(mark[i].text, 12) + 22;
         }
-    if (has[2]) {
-        svg_rect(p->out, (svg_box){x - 4, y - 8, 8, 8}, "#ffffff", AGAIN, NULL);
-        svg_text(p->out, x + 11, y, (svg_font){.size = 12}, p->s->again);
-        x += 11 + svg_text_width(p->s->again, 12) + 22;
-    }
     svg_line(p->out, x - 6, y - 4, x + 14, y - 4, "#888888", 1.4, NULL);
     svg_text(p->out, x + 19, y, (svg_font){.size = 12}, "Pareto front");
 }
@@ -420,10 +387,6 @@ static void draw(plot *p)
         const nnc_scatter_point *q = &s->point[i];
         p->px[i] = x_of(p, q->x);
         p->py[i] = y_of(p, fmax((double)q->y, 1));
-        if (q->again_x > 0) {
-            p->px[i + s->n] = x_of(p, q->again_x);
-            p->py[i + s->n] = y_of(p, fmax((double)q->again_y, 1));
-        }
     }
     find_front(p);
     find_groups(p);

@@ -118,13 +118,18 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
     if (!n->body)
         return nnc_op_class(n->op) == CL_contract ? conv_class(g, n)
                                                   : of_class[nnc_op_class(n->op)];
-    /* a region has the class of its most expensive op */
+    /* a region has the class of its most expensive op; elementwise ops at computed places, such as interpolation, one of their own */
     static const nnc_class rank[] = {
         CL_contract, CL_comp, CL_reduce, CL_window, CL_ewise, CL_ecomp};
+    bool gathers = false;
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        gathers = gathers || n->body->node[i].op == OP_gather;
     for (size_t k = 0; k < NNC_COUNT(rank); k++)
         for (uint32_t i = 0; i < n->body->n_node; i++)
             if (nnc_op_class(n->body->node[i].op) == rank[k])
-                return nnc_plan_class(n->body, &n->body->node[i]);
+                return (rank[k] == CL_ewise || rank[k] == CL_ecomp) && gathers
+                           ? "ewise_gather"
+                           : nnc_plan_class(n->body, &n->body->node[i]);
     return "move";
 }
 

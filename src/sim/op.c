@@ -13,27 +13,27 @@ static const struct {
 };
 
 enum {
+    CONV = 2, /* those before it are convolutions, too */
     WINOGRAD = 6,
-    RECURRENT = 8,
+    MATMUL,
+    RECURRENT,
     CONTRACTIONS = 9, /* the first classes */
     RAMP_NS = 2000, /* of a GPU's kernel: until all SMs work, and the last block after that */
 };
 
-/* The class without its suffix: of gradients of weights and of sources ("conv3x3_wgrad", "conv3x3_back"), of contractions with few
- * FLOPs. */
-static const char *base_of(const char *op_class, char base[32])
+/* Takes the last suffix off a class; false: it has none. */
+static bool strip(char *name)
 {
-    static const char *const suffix[] = {"_wgrad", "_back", "_thin"};
-    const size_t n = strlen(op_class);
+    static const char *const suffix[] = {"_step", "_thin", "_gather", "_wgrad", "_back"};
+    const size_t n = strlen(name);
     for (size_t i = 0; i < NNC_COUNT(suffix); i++) {
         const size_t tail = strlen(suffix[i]);
-        if (n > tail && n - tail < 32 && !strcmp(op_class + n - tail, suffix[i])) {
-            memcpy(base, op_class, n - tail);
-            base[n - tail] = 0;
-            return base;
+        if (n > tail && !strcmp(name + n - tail, suffix[i])) {
+            name[n - tail] = 0;
+            return true;
         }
     }
-    return op_class;
+    return false;
 }
 
 /* The row for the class and dtype, a row for any dtype after one for this; tf32: rows of tf32 alone. */
@@ -65,13 +65,15 @@ static double peak_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
 /* The number of the class; of "conv" for another convolution, of "other" for the rest. */
 static size_t class_of(const char *name)
 {
-    enum { OTHER = NNC_COUNT(classes) - 1, CONV = 2 };
-    char base[32];
-    const char *op_class = base_of(name, base);
+    enum { OTHER = NNC_COUNT(classes) - 1 };
+    char base[NNC_SIM_CLASS];
     size_t i = 0;
-    while (i < OTHER && strcmp(classes[i].name, op_class) != 0)
+    nnc_snprintf(base, sizeof base, "%s", name);
+    while (strip(base))
+        continue;
+    while (i < OTHER && strcmp(classes[i].name, base) != 0)
         i++;
-    return i == OTHER && !strncmp(op_class, "conv", 4) ? CONV : i;
+    return i == OTHER && !strncmp(base, "conv", 4) ? CONV : i;
 }
 
 static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *op)
@@ -98,33 +100,31 @@ double nnc_sim_engine_share(const char *op_class)
     return i >= CONTRACTIONS || i == RECURRENT ? 0 : i == WINOGRAD ? classes[i].f32 : 1;
 }
 
-const char *nnc_sim_thin_class(const nnc_sim_op *op)
+/* A contraction with few FLOPs per byte, such as a product of one row: its bytes decide. */
+static bool is_thin(const nnc_sim_op *op)
 {
     enum { FLOPS_A_BYTE = 8 }; /* a core computes some 100 GFLOP/s, and reads 12 GB/s of memory */
-    static const char *const thin[] = {"matmul_thin", "conv_thin", "conv_back_thin",
-        "conv_wgrad_thin", "conv3x3_thin", "conv3x3_back_thin", "conv3x3_wgrad_thin",
-        "conv1x1_thin", "conv1x1_back_thin", "conv1x1_wgrad_thin", "winograd_thin"};
-    const size_t n = strlen(op->op_class);
-    for (size_t i = 0; i < NNC_COUNT(thin) && op->bytes > 0; i++)
-        if (op->flops < FLOPS_A_BYTE * op->bytes && !strncmp(thin[i], op->op_class, n) &&
-            !strcmp(thin[i] + n, "_thin"))
-            return thin[i];
-    return NULL;
+    const size_t i = class_of(op->op_class);
+    return (i <= CONV || i == WINOGRAD || i == MATMUL) && op->bytes > 0 &&
+           op->flops < FLOPS_A_BYTE * op->bytes;
 }
 
-/* The row of the class, of the class without its suffix, or of "conv" for another convolution; NULL: there is none. */
+void nnc_sim_row_class(const nnc_sim_op *op, char name[NNC_SIM_CLASS])
+{
+    nnc_snprintf(name, NNC_SIM_CLASS, "%s%s%s", op->op_class, is_thin(op) ? "_thin" : "",
+        op->trains ? "_step" : "");
+}
+
+/* The row of the class, of the class without its last suffixes, or of "conv" for another convolution; NULL: there is none. */
 static const nnc_op_speed *find_row_of(const nnc_cluster_kind *k, const nnc_sim_op *op, bool tf32)
 {
-    char base[32];
-    const char *thin = nnc_sim_thin_class(op);
-    const nnc_op_speed *row = thin ? row_of(k, thin, op->dtype, tf32) : NULL;
-    if (!row)
-        row = row_of(k, op->op_class, op->dtype, tf32);
-    if (!row)
-        row = row_of(k, base_of(op->op_class, base), op->dtype, tf32);
-    if (!row && !strncmp(op->op_class, "conv", 4))
-        row = row_of(k, "conv", op->dtype, tf32);
-    return row;
+    char name[NNC_SIM_CLASS];
+    nnc_sim_row_class(op, name);
+    const nnc_op_speed *row;
+    do
+        row = row_of(k, name, op->dtype, tf32);
+    while (!row && strip(name));
+    return row || strncmp(name, "conv", 4) != 0 ? row : row_of(k, "conv", op->dtype, tf32);
 }
 
 /* Where tf32 may be used and was not measured, the row for f32. */

@@ -164,6 +164,7 @@ nnc_sim_op nnc_sim_command_op(const nnc_plan *p, const nnc_cmd *c)
                  : first             ? first->type.dtype
                                      : DT_f32,
         .tf32 = c->kind == CMD_call && p->call[c->item].tf32,
+        .trains = p->end[SEC_step] > p->end[SEC_main],
         .flops = c->flops,
         .bytes = own,
         .epilogue_bytes = c->bytes - own};

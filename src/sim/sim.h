@@ -18,6 +18,7 @@ typedef struct nnc_sim_op {
     const char *op_class;  /* docs/hardware.md; an unknown class is timed as "other" */
     nnc_dtype dtype;
     bool tf32;             /* f32 operands may be rounded to tf32 */
+    bool trains;           /* of a plan that trains: its weights change, and caches hold other layers' tensors */
     int64_t flops, bytes;
     int64_t epilogue_bytes; /* bytes beside `bytes` that a fused epilogue reads and writes, at the whole copy bandwidth */
     int64_t blocks;        /* thread blocks, for the wave correction; 0: unknown */
@@ -33,9 +34,10 @@ double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 bool nnc_sim_class_contracts(const char *op_class);
 /* Share of an engine's efficiency in contractions that kernels of the class reach; 0: others'. */
 double nnc_sim_engine_share(const char *op_class);
-/* Class of a contraction with few FLOPs per byte, such as a product of one row, whose bytes decide its time: "conv_thin" and so on. NULL:
- * not such a contraction. It applies only if a hardware file has a row for it. */
-const char *nnc_sim_thin_class(const nnc_sim_op *op);
+/* Name of the row that counts for the op: its class, then "_thin" for a contraction with few FLOPs per byte, whose bytes decide its time,
+ * then "_step" in a plan that trains. Where a hardware file has no such row, that of the name without its last suffix counts. */
+enum { NNC_SIM_CLASS = 48 };
+void nnc_sim_row_class(const nnc_sim_op *op, char name[NNC_SIM_CLASS]);
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------------- */
 

@@ -29,34 +29,6 @@ static bool is_clear(const nnc_partition_table *t, const nnc_partition_row *row)
     return most <= room / CLEARLY_LESS || most / CLEARLY_MORE > room;
 }
 
-void nnc_partition_take_plan(
-    const nnc_env *e, const nnc_partition_table *t, nnc_partition_row *row, const nnc_artifact *a)
-{
-    nnc_room room[NNC_MAX_DEVICES];
-    for (int d = 0; d < t->devices; d++)
-        row->use[d].bytes = d < a->plan->n_device ? nnc_device_needs(a->plan, d) : 0;
-    row->fits = nnc_rooms_suffice(room, nnc_find_rooms(e, a, room));
-    row->planned = true;
-    row->open = false;
-}
-
-/* Copies the numbers of a row with the same plan; false: there is none. */
-static bool take_equal(const nnc_partition_table *t, nnc_partition_row *row)
-{
-    for (int i = 0; i < t->n_row; i++) {
-        const nnc_partition_row *from = &t->row[i];
-        if (from == row || !from->planned || !nnc_partition_same_plan(from, row))
-            continue;
-        for (int d = 0; d < t->devices; d++)
-            row->use[d].bytes = from->use[d].bytes;
-        row->fits = from->fits;
-        row->planned = true;
-        row->open = false;
-        return true;
-    }
-    return false;
-}
-
 /* Estimate of the nodes in the graph that is planned for the row. */
 static int64_t nodes_of(const nnc_partition_table *t, const nnc_partition_row *row)
 {
@@ -88,60 +60,44 @@ static nnc_partition_row *next_row(const nnc_partition_table *t, bool open, bool
     return next;
 }
 
-/* A row whose plan is refused keeps its estimate. */
-static nnc_status plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_partition_table *t, nnc_partition_row *row, nnc_sink *sink)
-{
-    NNC_OWNED(nnc_artifact) *a = NULL;
-    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
-    int runs;
-    NNC_NEED(own, sink);
-    nnc_status st = nnc_partition_execution(e, m, training, t, row, false, &a, &runs, own);
-    if (!st && a)
-        nnc_partition_take_plan(e, t, row, a);
-    row->refused = !row->planned;
-    return st && nnc_sink_cause(own, st) == NNC_E_NOMEM ? nnc_nomem(sink) : NNC_OK;
-}
-
 /* Plans the rows that are clear by their estimates, within a budget. */
 static nnc_status plan_clear(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_partition_table *t, int64_t left, nnc_sink *sink)
+    const nnc_partition_table *t, int64_t left, nnc_arena *arena, nnc_sink *sink)
 {
     for (nnc_partition_row *row; (row = next_row(t, false, false)) != NULL;) {
-        if (take_equal(t, row))
+        if (nnc_partition_take_equal(t, row))
             continue;
         left -= nodes_of(t, row);
         if (left < 0)
             return NNC_OK;
-        NNC_TRY(plan_row(e, m, training, t, row, sink));
+        NNC_TRY(nnc_partition_plan_row(e, m, training, t, row, arena, sink));
     }
     return NNC_OK;
 }
 
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training,
-    const nnc_partition_table *t, nnc_sink *sink)
+    const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
 {
-    const bool named = t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
+    const bool named = nnc_partition_named(t);
     bool any = false;
     int64_t left = BUDGET;
     for (int i = 0; i < t->n_row; i++) {
         nnc_partition_row *row = &t->row[i];
-        row->refused = row->not_simulated != NULL;
         row->open = is_executed(t, row) && !row->planned && !is_clear(t, row);
         any = any || (is_executed(t, row) && row->fits && !row->open);
     }
     for (nnc_partition_row *row;
          (named || !any || left > 0) && (row = next_row(t, true, !any)) != NULL;) {
-        if (take_equal(t, row))
+        if (nnc_partition_take_equal(t, row))
             continue;
         left -= nodes_of(t, row);
-        NNC_TRY(plan_row(e, m, training, t, row, sink));
+        NNC_TRY(nnc_partition_plan_row(e, m, training, t, row, arena, sink));
         any = any || (row->planned && row->fits);
     }
-    NNC_TRY(plan_clear(e, m, training, t, named ? BUDGET_NAMED : BUDGET_CLEAR, sink));
+    NNC_TRY(plan_clear(e, m, training, t, named ? BUDGET_NAMED : BUDGET_CLEAR, arena, sink));
     for (int i = 0; i < t->n_row; i++) {
         nnc_partition_row *row = &t->row[i];
-        if (is_executed(t, row) && !row->planned && !take_equal(t, row) && row->open)
+        if (is_executed(t, row) && !row->planned && !nnc_partition_take_equal(t, row) && row->open)
             row->fits = false; /* not known */
     }
     return NNC_OK;

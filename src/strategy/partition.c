@@ -124,10 +124,8 @@ static nnc_status say_none_fits(const nnc_partition_table *t, nnc_sink *sink)
 
 static void nnc_partition_table_deinit(nnc_partition_table *t)
 {
-    for (int i = 0; i < t->n_row; i++) {
-        nnc_timeline_destroy(t->row[i].predicted);
-        nnc_timeline_destroy(t->row[i].simulated);
-    }
+    for (int i = 0; i < t->n_row; i++)
+        nnc_timeline_destroy(t->row[i].timeline);
 }
 
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_training *training,
@@ -175,7 +173,7 @@ nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const nnc_
         NNC_TRY(nnc_partition_sense(&t, &a, sink));
     if (o->simulate)
         NNC_TRY(nnc_partition_simulate(e, m, training, &t, &a, sink));
-    NNC_TRY(nnc_partition_decide(e, m, training, &t, sink));
+    NNC_TRY(nnc_partition_decide(e, m, training, &t, &a, sink));
     if (o->run)
         NNC_TRY(nnc_partition_run(e, m, training, &t, &a, sink));
     NNC_TRY(nnc_partition_draw(e, m, &t, &a, sink));

@@ -58,9 +58,7 @@ static nnc_status draw_strategies(const drawing *x)
             .x = (double)r->iteration_ns * 1e-6,
             .y = nnc_partition_fullest(t, r),
             .fits = r->fits,
-            .runs = r->executable,
-            .again_x = (double)r->simulated_ns * 1e-6,
-            .again_y = r->simulated_bytes};
+            .runs = r->executable};
     }
     put_title(t, &title);
     put_work(t, &note);
@@ -68,7 +66,6 @@ static nnc_status draw_strategies(const drawing *x)
         .note = nnc_text_str(&note),
         .x_axis = "time of an iteration, ms",
         .y_axis = "memory of the fullest device",
-        .again = "simulated from its plan",
         .capacity = nnc_partition_capacity(t),
         .n = n,
         .point = point};
@@ -95,16 +92,17 @@ static void put_iteration(
     nnc_put_ms(out, (double)of->total_ps * 1e-9, 0);
     nnc_puts(out, " ms, in which devices are idle for ");
     nnc_printf(out, "%.1f %% of the time", 100 * idle);
-    if (of == r->simulated)
+    if (r->simulated_shares)
         nnc_puts(out, ". Simulated from the plan that nnc executes");
     if (r->note)
         nnc_printf(out, "\n%s", r->note);
 }
 
 /* A Gantt chart, or the memory over simulated time. */
-static nnc_status draw_timeline(const drawing *x, const nnc_partition_row *r,
-    const nnc_timeline *of, bool memory, const char *prefix)
+static nnc_status draw_timeline(
+    const drawing *x, const nnc_partition_row *r, bool memory, const char *prefix)
 {
+    const nnc_timeline *of = r->timeline;
     NNC_LOCAL(nnc_text) svg = {0}, title = {0}, note = {0}, name = {0};
     nnc_printf(&title, "%s%s: ", memory ? "memory of " : "", r->strategy);
     put_title(x->t, &title);
@@ -138,8 +136,7 @@ static const nnc_partition_row *only_row(const nnc_partition_table *t)
 static nnc_status draw_one(const drawing *x)
 {
     const nnc_partition_row *only = only_row(x->t);
-    const nnc_timeline *of = !only ? NULL : only->simulated ? only->simulated : only->predicted;
-    return of ? draw_timeline(x, only, of, false, "") : draw_strategies(x);
+    return only && only->timeline ? draw_timeline(x, only, false, "") : draw_strategies(x);
 }
 
 static nnc_status draw_all(const drawing *x)
@@ -147,12 +144,10 @@ static nnc_status draw_all(const drawing *x)
     NNC_TRY(draw_strategies(x));
     for (int i = 0; i < x->t->n_row; i++) {
         const nnc_partition_row *r = &x->t->row[i];
-        if (r->predicted)
-            NNC_TRY(draw_timeline(x, r, r->predicted, false, "gantt-"));
-        if (!r->simulated)
-            continue;
-        NNC_TRY(draw_timeline(x, r, r->simulated, false, "simulated-"));
-        NNC_TRY(draw_timeline(x, r, r->simulated, true, "memory-"));
+        if (r->timeline)
+            NNC_TRY(draw_timeline(x, r, false, "gantt-"));
+        if (r->timeline && r->simulated_shares)
+            NNC_TRY(draw_timeline(x, r, true, "memory-"));
     }
     return NNC_OK;
 }
@@ -175,21 +170,19 @@ static nnc_status draw_svg(const nnc_partition_table *t, nnc_sink *sink)
 /* All timelines; of several strategies, each is called by its strategy's name. */
 static nnc_status write_trace(const nnc_partition_table *t, nnc_arena *a, nnc_sink *sink)
 {
-    const nnc_timeline **all = ARENA_NEW(a, const nnc_timeline *, 2 * t->n_row + 1);
+    const nnc_timeline **all = ARENA_NEW(a, const nnc_timeline *, t->n_row + 1);
     int n = 0;
     NNC_NEED(all, sink);
     for (int i = 0; i < t->n_row; i++) {
-        nnc_timeline *const of[] = {t->row[i].predicted, t->row[i].simulated};
-        for (size_t k = 0; k < NNC_COUNT(of); k++) {
-            if (!of[k])
-                continue;
-            of[k]->name = nnc_arena_printf(a, "%s, %s", t->row[i].strategy, of[k]->name);
-            NNC_NEED(of[k]->name, sink);
-            if (!nnc_is_svg(t->o->trace)) /* links are not shared: transfers overlap */
-                nnc_timeline_pack(of[k]);
-            of[k]->group = i;
-            all[n++] = of[k];
-        }
+        nnc_timeline *of = t->row[i].timeline;
+        if (!of)
+            continue;
+        of->name = nnc_arena_printf(a, "%s, %s", t->row[i].strategy, of->name);
+        NNC_NEED(of->name, sink);
+        if (!nnc_is_svg(t->o->trace)) /* links are not shared: transfers overlap */
+            nnc_timeline_pack(of);
+        of->group = i;
+        all[n++] = of;
     }
     if (!n) /* no strategy is possible: the report says why */
         return NNC_OK;

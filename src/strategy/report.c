@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static double samples_per_second(const nnc_partition_table *t, int64_t ns)
-{
-    return ns ? (double)t->micro * (double)t->m->batch / ((double)ns * 1e-9) : 0;
-}
-
 /* Milliseconds, or 0 for none: not 0.000000, which looks like a small number. */
 static void put_time(nnc_text *out, double t, int width)
 {
@@ -20,7 +15,8 @@ static void put_time(nnc_text *out, double t, int width)
 
 static double per_second(const nnc_partition_table *t, const nnc_partition_row *r)
 {
-    return samples_per_second(t, r->iteration_ns);
+    const double s = (double)r->iteration_ns * 1e-9;
+    return s > 0 ? (double)t->micro * (double)t->m->batch / s : 0;
 }
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
@@ -28,6 +24,11 @@ static double per_second(const nnc_partition_table *t, const nnc_partition_row *
 static const char *memory_word(const nnc_partition_row *r)
 {
     return r->planned ? "plan" : "estimate";
+}
+
+static const char *time_word(const nnc_partition_row *r)
+{
+    return r->simulated_shares ? "plan" : "estimate";
 }
 
 /* null, in CSV nan: not known. */
@@ -116,18 +117,6 @@ static void put_command(const nnc_partition_table *t, const nnc_partition_row *r
         nnc_printf(out, " --set %s", t->o->typed_batch);
 }
 
-/* Means over the devices, ns. */
-static nnc_shares simulated_shares(const nnc_partition_table *t, const nnc_partition_row *r)
-{
-    nnc_shares all = {0};
-    const int64_t n = INT64_C(1000) * t->devices;
-    nnc_sum_shares(&all, r->simulated_shares, t->devices);
-    for (int k = 0; k < PART__COUNT; k++)
-        all.part[k] /= n;
-    all.hidden /= n;
-    return all;
-}
-
 static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
     nnc_json_open_at(w, 2, NULL, '{');
@@ -138,7 +127,7 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
         return;
     }
     json_devices(w, t, r);
-    NNC_JSON(w, J_NS("iteration_ms", r->iteration_ns),
+    NNC_JSON(w, J_NS("iteration_ms", r->iteration_ns), J_STRING("time", time_word(r)),
         J_REAL("samples_per_s", nnc_decimals(per_second(t, r), 3)),
         J_REAL("bubble", nnc_decimals(r->bubble, 6)), J_NS("comm_exposed_ms", r->exposed_ns),
         J_NS("comm_hidden_ms", r->hidden_ns), fits_member(r), J_STRING("memory", memory_word(r)));
@@ -150,13 +139,6 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
                     J_STRING("strategy", r->at_bandwidth[k]),
                     J_NS("iteration_ms", r->at_bandwidth_ns[k]));
         nnc_json_close(w, ']');
-    }
-    if (r->simulated_ns) {
-        const nnc_shares all = simulated_shares(t, r);
-        NNC_JSON(w, J_NS("simulated_ms", r->simulated_ns),
-            J_INT("simulated_bytes", r->simulated_bytes),
-            J_NS("simulated_exposed_ms", all.part[PART_communication]),
-            J_NS("simulated_hidden_ms", all.hidden));
     }
     if (r->not_simulated)
         NNC_JSON(w, J_STRING("not_simulated", r->not_simulated));
@@ -228,19 +210,13 @@ static void csv_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc_
         J_INT("gradients_bytes", u->fill[FILLED_gradients]),
         J_INT("optimizer_bytes", u->fill[FILLED_optimizer]),
         J_INT("saved_bytes", u->fill[FILLED_saved]),
-        J_INT("working_bytes", u->fill[FILLED_working]), J_STRING("memory", memory_word(r))};
-    const nnc_json_member simulated[] = {
-        J_REAL("simulated_ms", r->simulated_ns ? nnc_decimals(nnc_ms(r->simulated_ns), 6) : NAN),
-        J_REAL("simulated_bytes", r->simulated_ns ? (double)r->simulated_bytes : NAN)};
+        J_INT("working_bytes", u->fill[FILLED_working]), J_STRING("memory", memory_word(r)),
+        J_STRING("time", time_word(r))};
     static const char *const key[NNC_BANDWIDTHS] = {"iteration_ms_quarter_bandwidth",
         "iteration_ms_half_bandwidth", "iteration_ms_2x_bandwidth", "iteration_ms_4x_bandwidth"};
-    nnc_json_member m[NNC_COUNT(always) + NNC_COUNT(simulated) + NNC_BANDWIDTHS + NNC_RUN_COLUMNS];
+    nnc_json_member m[NNC_COUNT(always) + NNC_BANDWIDTHS + NNC_RUN_COLUMNS];
     size_t n = NNC_COUNT(always);
     memcpy(m, always, sizeof always);
-    if (t->o->simulate) {
-        memcpy(m + n, simulated, sizeof simulated);
-        n += NNC_COUNT(simulated);
-    }
     for (int k = 0; t->o->sensitivity && k < NNC_BANDWIDTHS; k++) {
         const int64_t ns = r->at_bandwidth_ns[k];
         m[n++] = (nnc_json_member)J_REAL(key[k], ns ? nnc_decimals(nnc_ms(ns), 6) : NAN);
@@ -289,15 +265,19 @@ static void put_memory(nnc_text *t, const nnc_partition_row *r, int64_t bytes, i
     t->oom |= b.oom;
 }
 
-/* Time of an iteration, of a sample unless the table is narrow, and samples per second. */
-static void put_speed(const nnc_partition_table *t, int64_t ns, int width, nnc_text *out)
+/* Time of an iteration, of a sample unless the table is narrow, and samples per second. An estimate beside simulations is marked. */
+static void put_speed(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
-    put_time(out, nnc_ms(ns), width);
+    NNC_LOCAL(nnc_text) time = {0};
+    nnc_puts(&time, t->cluster && !r->simulated_shares ? "~" : "");
+    put_time(&time, nnc_ms(r->iteration_ns), 0);
+    nnc_printf(out, " %10s", nnc_text_str(&time));
+    out->oom |= time.oom;
     if (!is_narrow(t)) {
         nnc_putc(out, ' ');
-        put_time(out, nnc_ms(ns) / ((double)t->micro * (double)t->m->batch), 9);
+        put_time(out, nnc_ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
     }
-    nnc_printf(out, " %11.1f ", samples_per_second(t, ns));
+    nnc_printf(out, " %11.1f ", per_second(t, r));
 }
 
 static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
@@ -310,8 +290,7 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
         nnc_printf(out, " not possible: %s\n", r->why_not);
         return;
     }
-    nnc_putc(out, ' ');
-    put_speed(t, r->iteration_ns, 10, out);
+    put_speed(t, r, out);
     nnc_printf(out, "%6.1f%% %s", 100 * r->bubble, narrow ? "" : " ");
     put_time(out, nnc_ms(r->exposed_ns), 9);
     if (!narrow) {
@@ -325,22 +304,7 @@ static void text_row(const nnc_partition_table *t, const nnc_partition_row *r, n
                   : "NO",
         r->executable ? "yes" : "no");
     if (r->not_simulated)
-        nnc_printf(out, "    simulated              - %s\n", r->not_simulated);
-    if (!r->simulated_ns)
-        return;
-    nnc_puts(out, "    simulated   ");
-    put_speed(t, r->simulated_ns, 12, out);
-    const nnc_shares all = simulated_shares(t, r);
-    nnc_printf(out, "%6.1f%% %s",
-        100 * (1 - (double)nnc_shares_computing(&all) / (double)r->simulated_ns),
-        narrow ? "" : " ");
-    put_time(out, nnc_ms(all.part[PART_communication]), 9);
-    if (!narrow) {
-        nnc_putc(out, ' ');
-        put_time(out, nnc_ms(all.hidden), 9);
-    }
-    nnc_put_bytes_column(out, r->simulated_bytes, narrow ? 11 : 12, false);
-    nnc_printf(out, "  %s\n", r->simulated_bytes <= nnc_partition_capacity(t) ? "yes" : "NO");
+        nnc_printf(out, "    no plan: %s\n", r->not_simulated);
 }
 
 enum { FEW = 16 }; /* devices that have a line each; of more, equal neighbours share one */
@@ -540,17 +504,19 @@ static void print_head(const nnc_partition_table *t, nnc_text *out)
 static void text_legend(const nnc_partition_table *t, nnc_text *out)
 {
     static const char *const line[] = {
+        "iteration: simulated from its plan; ~: an estimate, of passes, transfers and collectives "
+        "as tasks",
         "idle: share of all devices' time in which they compute nothing, waiting for transfers "
         "included",
-        "exposed: what transfers add to an iteration; with links that take no time it is as much "
-        "shorter",
-        "hidden: all other time of transfers, beside computing",
+        "exposed: communication that no computing hides; of an estimate, what it adds to an "
+        "iteration",
+        "hidden: all other communication, beside computing",
         "most memory: of the fullest device, by its plan; ~: by an estimate, of which ? is too "
         "near "
         "to what there is",
         "runs: nnc executes it today"};
     for (size_t i = 0; i < NNC_COUNT(line); i++) {
-        if (is_narrow(t) && i == 2) /* has no such column */
+        if ((is_narrow(t) && i == 3) || (!t->cluster && !i)) /* has no such column, or mark */
             continue;
         nnc_puts(out, "  ");
         nnc_put_wrapped(out, line[i], 2, 4, is_narrow(t) ? t->o->columns : INT_MAX);

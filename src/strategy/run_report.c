@@ -1,4 +1,4 @@
-/* strategy/run_report.c -- what nnc partition --run measured, beside what was predicted and simulated: as members of a strategy's
+/* strategy/run_report.c -- what nnc partition --run measured, beside what was predicted: as members of a strategy's
  * object, and as a table. */
 #include "report/report.h"
 #include "strategy/strategy.h"
@@ -32,11 +32,6 @@ static int64_t busy_of(const nnc_shares *s)
     return s ? nnc_ceildiv(nnc_shares_computing(s), 1000) : 0;
 }
 
-static const nnc_shares *simulated(const nnc_partition_row *r, int d)
-{
-    return r->simulated_shares ? &r->simulated_shares[d] : NULL;
-}
-
 void nnc_partition_run_json(
     nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r)
 {
@@ -50,9 +45,6 @@ void nnc_partition_run_json(
         J_NS("min_ms", x->least_ns), J_NS("p10_ms", x->p10_ns), J_NS("p90_ms", x->p90_ns),
         J_REAL("spread", nnc_decimals(spread_of(x), 4)),
         J_REAL("predicted_error", nnc_decimals(error_of(r->iteration_ns, x->median_ns), 4)));
-    if (r->simulated_ns)
-        NNC_JSON(
-            w, J_REAL("simulated_error", nnc_decimals(error_of(r->simulated_ns, x->median_ns), 4)));
     nnc_json_open(w, "devices", '[');
     for (int d = 0; d < t->devices; d++) {
         nnc_json_open(w, NULL, '{');
@@ -61,8 +53,6 @@ void nnc_partition_run_json(
             J_NS("communication_ms", communication_of(s)),
             J_NS("exposed_ms", ns_of(s->part[PART_communication])),
             J_NS("hidden_ms", ns_of(s->hidden)));
-        if (r->simulated_shares)
-            NNC_JSON(w, J_NS("simulated_busy_ms", busy_of(simulated(r, d))));
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');
@@ -75,9 +65,8 @@ int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member
     const struct {
         const char *name;
         double v;
-    } column[NNC_RUN_COLUMNS] = {
-        {"simulated_busy_ms", r->simulated_shares ? nnc_ms(busy_of(simulated(r, d))) : NAN},
-        {"measured_ms", x ? nnc_ms(x->median_ns) : NAN}, {"spread", x ? spread_of(x) : NAN},
+    } column[NNC_RUN_COLUMNS] = {{"measured_ms", x ? nnc_ms(x->median_ns) : NAN},
+        {"spread", x ? spread_of(x) : NAN},
         {"measured_busy_ms", x ? nnc_ms(busy_of(&x->shares[d])) : NAN},
         {"measured_communication_ms", x ? nnc_ms(communication_of(&x->shares[d])) : NAN}};
     for (int i = 0; i < NNC_RUN_COLUMNS; i++)
@@ -105,16 +94,14 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
 {
     for (int d = 0; d < t->devices; d++) {
         const nnc_shares *s = &r->measured->shares[d];
-        const int64_t busy = busy_of(s), planned = busy_of(simulated(r, d));
+        const int64_t busy = busy_of(s);
         if (!busy && !r->use[d].busy_ns)
             continue;
         nnc_printf(out, "    busy %-8d", d);
         put_time(out, r->use[d].busy_ns, 13);
-        put_time(out, planned, 13);
         put_time(out, busy, 13);
         nnc_printf(out, "%9s", "");
         put_error(out, r->use[d].busy_ns, busy);
-        put_error(out, planned, busy);
         put_time(out, communication_of(s), 16);
         put_time(out, s->part[PART_communication] / 1000, 11);
         nnc_putc(out, '\n');
@@ -128,8 +115,8 @@ void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out)
         "median. Busy is a device's time in\ncommands that compute, communication its copies "
         "between devices and collectives, waiting for\nthe others included; exposed, what of it "
         "computing does not hide, without waiting.\n\n"
-        "  strategy        predicted ms simulated ms  measured ms   spread  predicted  simulated "
-        "communication ms exposed ms\n");
+        "  strategy        predicted ms  measured ms   spread      error communication ms exposed "
+        "ms\n");
     for (int i = 0; i < t->n_row; i++) {
         const nnc_partition_row *r = &t->row[i];
         const nnc_partition_measured *x = r->measured;
@@ -143,11 +130,9 @@ void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out)
             continue;
         }
         put_time(out, r->iteration_ns, 13);
-        put_time(out, r->simulated_ns, 13);
         put_time(out, x->median_ns, 13);
         nnc_printf(out, " %7.1f%%", 100 * spread_of(x));
         put_error(out, r->iteration_ns, x->median_ns);
-        put_error(out, r->simulated_ns, x->median_ns);
         nnc_printf(out, "  %d iterations\n", x->n);
         text_devices(t, r, out);
     }

@@ -1,6 +1,6 @@
-/* strategy/simulate.c -- strategies that nnc executes, from the very plans that it would execute, by the simulator: placements of
- * layers, splits, pipelines, replicas. An iteration is as many runs of the plan as the row says, one after the other; in a step all but
- * the last accumulate gradients. */
+/* strategy/simulate.c -- strategies that nnc executes, from the very plans that it would execute: placements, splits, pipelines,
+ * replicas. Memory is the plan's; times are the simulator's where hardware is described. An iteration is as many runs of the plan as the
+ * row says, one after the other; in a step all but the last accumulate gradients. */
 #include "report/report.h"
 #include "session/session.h"
 #include "session/train.h"
@@ -100,10 +100,10 @@ static int64_t host_ns(const simulation *s, const nnc_plan *p)
                : 0;
 }
 
-/* Time of the sections from main to `last`, bytes of the fullest device; device[]: their shares, ps, are added, `times` times.
+/* Time of the sections from main to `last`; device[]: their shares, ps, are added, `times` times.
  * timeline: NULL, or gets runs first .. first + times - 1. */
 static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
-    int times, int64_t *ps, int64_t *bytes, nnc_shares *device, nnc_timeline *timeline, int first)
+    int times, int64_t *ps, nnc_shares *device, nnc_timeline *timeline, int first)
 {
     const nnc_sim_plan_options o = {.first = SEC_main,
         .last = last,
@@ -114,11 +114,6 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
     NNC_LOCAL(nnc_sim_plan) p = {0};
     NNC_TRY(nnc_sim_plan_run(&p, a->plan, s->t->cluster, &o, s->sink));
     *ps = nnc_mul_sat(p.total_ps, a->chunks);
-    for (int d = 0; d < p.n_device; d++) {
-        const int64_t all = nnc_cluster_target(s->t->cluster, d)->memory_bytes,
-                      taken = all - nnc_cluster_usable_bytes(s->t->cluster, d);
-        *bytes = nnc_max64(*bytes, p.by_device[d].bytes - taken);
-    }
     const nnc_plan_times t = {.plan = a->plan,
         .first = p.first,
         .n = p.n_cmd,
@@ -135,37 +130,72 @@ static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, co
 {
     if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
         return NNC_OK;
-    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, &row->simulated, s->sink));
+    nnc_timeline_destroy(row->timeline);
+    row->timeline = NULL;
+    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, &row->timeline, s->sink));
     for (int d = 0; d < a->plan->n_device; d++)
-        row->simulated->capacity[d] = nnc_partition_capacity(s->t);
+        row->timeline->capacity[d] = nnc_partition_capacity(s->t);
     return NNC_OK;
 }
 
-/* device[]: zeros. */
-static nnc_status simulate(const simulation *s, nnc_partition_row *row, nnc_shares *device)
+/* The row's times are the plan's: ns, and by device what it does. Estimates for other bandwidths keep their ratios. */
+static void take_times(
+    const nnc_partition_table *t, nnc_partition_row *row, int64_t ns, nnc_shares *device)
+{
+    nnc_shares all = {0};
+    nnc_sum_shares(&all, device, t->devices);
+    const int64_t mean = INT64_C(1000) * t->devices;
+    const double ratio = (double)ns / (double)nnc_max64(row->iteration_ns, 1);
+    for (int k = 0; k < NNC_BANDWIDTHS; k++)
+        row->at_bandwidth_ns[k] = (int64_t)((double)row->at_bandwidth_ns[k] * ratio);
+    for (int d = 0; d < t->devices; d++)
+        row->use[d].busy_ns = nnc_ceildiv(nnc_shares_computing(&device[d]), 1000);
+    row->iteration_ns = ns;
+    row->exposed_ns = all.part[PART_communication] / mean;
+    row->hidden_ns = all.hidden / mean;
+    row->bubble = 1 - (double)nnc_shares_computing(&all) / ((double)ns * (double)mean);
+    row->simulated_shares = device;
+}
+
+static nnc_status simulate(
+    const simulation *s, nnc_partition_row *row, const nnc_artifact *a, int runs, nnc_arena *arena)
+{
+    int64_t last = 0, others = 0;
+    nnc_shares *device = ARENA_NEW(arena, nnc_shares, s->t->devices + 1);
+    NNC_NEED(device, s->sink);
+    if (s->t->m->times)
+        NNC_TRY(nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink));
+    NNC_TRY(begin_timeline(s, row, a));
+    nnc_timeline *timeline = a->chunks > 1 ? NULL : row->timeline;
+    if (runs > 1)
+        NNC_TRY(simulate_sections(
+            s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others, device, timeline, 0));
+    NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, device, timeline, runs - 1));
+    take_times(
+        s->t, row, nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000), device);
+    return NNC_OK;
+}
+
+static nnc_status plan_row(const simulation *s, nnc_partition_row *row, nnc_arena *arena)
 {
     NNC_OWNED(nnc_artifact) *a = NULL;
+    nnc_room room[NNC_MAX_DEVICES];
     int runs = 0;
-    int64_t last = 0, others = 0, bytes = 0;
     NNC_TRY(nnc_partition_execution(
         s->e, s->m, s->training, s->t, row, s->t->o->run || s->t->o->measure, &a, &runs, s->sink));
     if (!runs)
         return NNC_OK;
-    if (s->t->m->times)
-        NNC_TRY(nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink));
-    NNC_TRY(begin_timeline(s, row, a));
-    if (runs > 1)
-        NNC_TRY(simulate_sections(s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others,
-            &bytes, device, row->simulated, 0));
-    NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, &bytes, device, row->simulated, runs - 1));
-    row->simulated_shares = device;
-    row->simulated_ns = nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000);
-    row->simulated_bytes = bytes;
-    nnc_partition_take_plan(s->e, s->t, row, a);
+    if (s->t->cluster && (s->t->o->simulate || nnc_partition_named(s->t)))
+        NNC_TRY(simulate(s, row, a, runs, arena));
+    for (int d = 0; d < s->t->devices; d++)
+        row->use[d].bytes = d < a->plan->n_device ? nnc_device_needs(a->plan, d) : 0;
+    row->fits = nnc_rooms_suffice(room, nnc_find_rooms(s->e, a, room));
+    row->planned = true;
+    row->open = false;
     return NNC_OK;
 }
 
-bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
+static bool same_plan(const nnc_partition_row *a, const nnc_partition_row *b)
 {
     const nnc_partition_way *x = &a->way, *y = &b->way;
     return x->runs == y->runs && x->devices == y->devices && x->replicas == y->replicas &&
@@ -174,42 +204,53 @@ bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row
            x->strategy == y->strategy && nnc_same_text(a->place, b->place);
 }
 
-/* Takes the numbers of an earlier row with the same plan; false: there is none, or the row has a picture of its own. */
-static bool take_earlier(const nnc_partition_table *t, int i)
+bool nnc_partition_take_equal(const nnc_partition_table *t, nnc_partition_row *row)
 {
-    nnc_partition_row *to = &t->row[i];
-    int k = 0;
-    while (k < i && !((t->row[k].simulated_ns || t->row[k].not_simulated) &&
-                        nnc_partition_same_plan(&t->row[k], to)))
-        k++;
-    if (k == i || to->why_not || nnc_partition_has_timelines(t->o))
+    const nnc_partition_row *from = t->row, *end = t->row + t->n_row;
+    while (
+        from < end && (from == row || !(from->planned || from->refused) || !same_plan(from, row)))
+        from++;
+    if (from == end || nnc_partition_has_timelines(t->o))
         return false;
-    to->simulated_shares = t->row[k].simulated_shares;
-    to->simulated_ns = t->row[k].simulated_ns;
-    to->simulated_bytes = t->row[k].simulated_bytes;
-    to->not_simulated = t->row[k].not_simulated;
+    row->refused = from->refused;
+    row->not_simulated = from->not_simulated;
+    if (from->refused)
+        return true;
+    for (int d = 0; d < t->devices; d++)
+        row->use[d].bytes = from->use[d].bytes;
+    row->fits = from->fits;
+    row->planned = true;
+    row->open = false;
+    if (from->simulated_shares)
+        take_times(t, row, from->iteration_ns, from->simulated_shares);
     return true;
+}
+
+nnc_status nnc_partition_plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training,
+    const nnc_partition_table *t, nnc_partition_row *row, nnc_arena *arena, nnc_sink *sink)
+{
+    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
+    const simulation s = {e, m, training, t, own};
+    NNC_NEED(own, sink);
+    const nnc_status st = plan_row(&s, row, arena);
+    row->refused = !row->planned;
+    if (!st)
+        return NNC_OK;
+    if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
+        return nnc_nomem(sink);
+    if (t->cluster) /* what the planner refuses is estimated, for the reason that it gives */
+        NNC_NEED(row->not_simulated = nnc_arena_strdup(arena, nnc_partition_refusal(own)), sink);
+    return NNC_OK;
 }
 
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_table *t, nnc_arena *arena, nnc_sink *sink)
 {
-    NNC_OWNED(nnc_sink) *own = nnc_sink_create();
-    simulation s = {e, m, training, t, own};
-    NNC_NEED(own, sink);
     for (int i = 0; i < t->n_row; i++) {
-        if (take_earlier(t, i))
-            continue;
-        nnc_shares *device = ARENA_NEW(arena, nnc_shares, t->devices + 1);
-        nnc_sink_clear(own);
-        NNC_NEED(device, sink);
-        if (!simulate(&s, &t->row[i], device))
-            continue;
-        if (nnc_sink_cause(own, NNC_E_MODEL) == NNC_E_NOMEM)
-            return nnc_nomem(sink);
-        /* what the planner refuses is estimated only, for the reason that it gives */
-        t->row[i].not_simulated = nnc_arena_strdup(arena, nnc_partition_refusal(own));
-        NNC_NEED(t->row[i].not_simulated, sink);
+        nnc_partition_row *row = &t->row[i];
+        const int runs = row->why_not || t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
+        if (runs && !nnc_partition_take_equal(t, row))
+            NNC_TRY(nnc_partition_plan_row(e, m, training, t, row, arena, sink));
     }
     return NNC_OK;
 }

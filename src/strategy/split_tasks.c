@@ -26,6 +26,7 @@ static double node_ns(const rows *r, const nnc_graph *g, const nnc_node *x)
     const nnc_cluster_kind *k = nnc_cluster_kind_of(r->t->cluster, 0);
     const nnc_sim_op op = {.op_class = nnc_plan_class(g, x),
         .dtype = (nnc_dtype)nnc_typeof(g, x->n_in ? x->in[0] : x->out)->dtype,
+        .trains = r->m->step,
         .flops = c.flops,
         .bytes = c.bytes};
     const int64_t launch = k->command_ns >= 0 ? k->command_ns : t->launch_ns;

@@ -200,13 +200,11 @@ typedef struct nnc_partition_row {
     /* With scaled link bandwidth: time of an iteration, and the strategy's name. 0: not requested, or impossible */
     int64_t at_bandwidth_ns[NNC_BANDWIDTHS];
     const char *at_bandwidth[NNC_BANDWIDTHS];
-    /* Simulation of the plan that nnc executes: time of an iteration, memory of the fullest device. 0: not simulated */
-    int64_t simulated_ns, simulated_bytes;
-    const char *not_simulated; /* why the planner rejected the requested plan; or NULL */
+    const char *not_simulated; /* why the planner rejected the plan on described hardware; or NULL */
     const nnc_auto_search *search; /* auto; or NULL */
-    /* Timelines of the estimate and of the simulated plan, owned by the row. NULL: not requested, or none */
-    struct nnc_timeline *predicted, *simulated;
-    struct nnc_shares *simulated_shares; /* by device, of an iteration; NULL: not simulated */
+    struct nnc_timeline *timeline; /* of the simulated plan, or else of the estimate's tasks; the row's own. NULL: not asked for, or none */
+    /* By device, of an iteration: all times of the row are those of its plan, by the simulator. NULL: they are estimates by tasks */
+    struct nnc_shares *simulated_shares;
     const nnc_partition_measured *measured; /* by --run; NULL: it was not run */
     const char *not_run;       /* why --run did not run it; or NULL */
 } nnc_partition_row;
@@ -243,7 +241,19 @@ nnc_status nnc_partition_check(
 nnc_status nnc_refuse_dot(nnc_sink *sink) NNC_MUST; /* --dot of a table with several graphs */
 /* sense.c: fills at_bandwidth_ns of all rows. */
 nnc_status nnc_partition_sense(nnc_partition_table *t, nnc_arena *a, nnc_sink *sink) NNC_MUST;
-/* simulate.c: simulates the executable strategies of t on the described hardware. */
+/* Are all rows asked for by their names? They have plans. */
+static inline bool nnc_partition_named(const nnc_partition_table *t)
+{
+    return t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
+}
+/* simulate.c: makes the plan that nnc executes for a row without one, and takes its memory; its times by the simulator, too, where
+ * hardware is described and all rows have plans, so that a table has times of one kind. A row whose plan is refused keeps its estimates;
+ * so do others that are not executed. */
+nnc_status nnc_partition_plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
+    nnc_partition_row *row, nnc_arena *arena, nnc_sink *sink) NNC_MUST;
+/* Takes the numbers of another row with the same plan. False: there is none, or pictures of each row are asked for. */
+bool nnc_partition_take_equal(const nnc_partition_table *t, nnc_partition_row *row);
+/* The same for all rows. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* rows.c: whether o asks for a row of the strategy, by its name or with all; "all": for all of them. */
@@ -273,19 +283,15 @@ const char *nnc_partition_refusal(const nnc_sink *s);
  * is 0 and *out NULL. */
 nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     const nnc_partition_row *row, bool code, nnc_artifact **out, int *runs, nnc_sink *sink) NNC_MUST;
-/* Whether both rows execute the same plan, as pipelines with equal cuts do. */
-bool nnc_partition_same_plan(const nnc_partition_row *a, const nnc_partition_row *b);
-/* Decides which rows fit, and makes plans if the estimates are too close. nnc_partition_take_plan: takes a plan's bytes into a
- * row. */
+/* memory.c: decides which rows fit, and makes plans if the estimates are too close. */
 nnc_status nnc_partition_decide(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
-    nnc_sink *sink) NNC_MUST;
-void nnc_partition_take_plan(const nnc_env *e, const nnc_partition_table *t, nnc_partition_row *row, const nnc_artifact *a);
+    nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* run.c: runs the executable strategies of t by turns. All ranks of a job call it; rank 0 gets the times. */
 nnc_status nnc_partition_run(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* run_report.c: prints what was run: members of a row's JSON object, columns of the CSV, the text's table. */
 void nnc_partition_run_json(nnc_json_writer *w, const nnc_partition_table *t, const nnc_partition_row *r);
-enum { NNC_RUN_COLUMNS = 5 };
+enum { NNC_RUN_COLUMNS = 4 };
 /* Columns of the CSV line for device d; "nan" if there is no number. Returns their number. */
 int nnc_partition_run_columns(const nnc_partition_row *r, int d, nnc_json_member *out);
 void nnc_partition_run_text(const nnc_partition_table *t, nnc_text *out);

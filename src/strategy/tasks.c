@@ -267,7 +267,7 @@ static nnc_status draw_timeline(nnc_partition_row *row, const row_tasks *t, run 
     rows *r = t->r;
     const int once = t->once < 0 ? t->n : t->once;
     int64_t until;
-    nnc_timeline *to = row->predicted = nnc_timeline_create("predicted", r->n);
+    nnc_timeline *to = row->timeline = nnc_timeline_create("predicted", r->n);
     NNC_FREED int32_t *span = nnc_malloc(((size_t)t->n + 1) * sizeof *span);
     NNC_NEED(to && span, r->sink);
     NNC_TRY(find_own(t, u));

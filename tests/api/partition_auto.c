@@ -284,7 +284,7 @@ TEST(memory_is_planned)
             x.t.n_row = 0;
             x.t.training = step ? &training : NULL;
             CHECK_OK(nnc_partition_fill_table(&x.t, &x.a, test_sink));
-            CHECK_OK(nnc_partition_decide(x.env, x.model, x.t.training, &x.t, test_sink));
+            CHECK_OK(nnc_partition_decide(x.env, x.model, x.t.training, &x.t, &x.a, test_sink));
             for (int k = 0; k < x.t.n_row; k++)
                 check_memory(&x.t.row[k], x.t.devices);
         }

@@ -493,14 +493,11 @@ TEST(labels_of_strategies_do_not_overlap)
                 .x = 1 + drawn(&seed, together ? 3 : 2000) * 0.5,
                 .y = 1 + (int64_t)drawn(&seed, together ? 20 : 100) * 1000000000,
                 .fits = drawn(&seed, 3) > 0,
-                .runs = drawn(&seed, 2),
-                .again_x = drawn(&seed, 3) ? 0 : 5,
-                .again_y = 1000000000};
+                .runs = drawn(&seed, 2)};
         }
         const nnc_scatter s = {.title = "t",
             .x_axis = "x",
             .y_axis = "y",
-            .again = "simulated",
             .capacity = (int64_t)drawn(&seed, 3) * 40000000000,
             .n = n,
             .point = point};

@@ -420,6 +420,14 @@ TEST(measured_tables)
     CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 10000 * 120.0, 1);
     x.flops = 100000000; /* 8.3 a byte */
     CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    /* In a plan that trains, by the row of such plans, or else by the other. */
+    x.trains = true;
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    thin[1].op_class = "conv3x3_wgrad_step";
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000 * 10.0, 1);
+    x.trains = false;
+    CHECK_NEAR((double)nnc_sim_op_ps(&k, &x, NULL) * 1e-3, 1000000, 1);
+    CHECK(!nnc_sim_class_contracts("conv_thin_step") && nnc_sim_class_contracts("conv_step"));
     CHECK(!nnc_sim_class_contracts("conv_thin") && nnc_sim_class_contracts("conv"));
     CHECK(nnc_sim_class_contracts("conv3x3_wgrad") && nnc_sim_class_contracts("winograd"));
     CHECK(!nnc_sim_class_contracts("ewise") && !nnc_sim_class_contracts("reduce"));
