@@ -157,8 +157,9 @@ static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
     return holds;
 }
 
-/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. */
-static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
+/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. all: those that hold
+ * everywhere, too. */
+static void test_guards(ll_emit *e, const nnc_kins *ins, bool all, V *uni, V *lane, bool *never)
 {
     ll_mod *m = e->m;
     *uni = *lane = NULL;
@@ -171,7 +172,7 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
         bounds(e, &g->e, &lo, &hi);
         if (hi < g->lo || lo >= g->hi)
             *never = true;
-        bool low = lo < g->lo, high = hi >= g->hi;
+        bool low = all || lo < g->lo, high = all || hi >= g->hi;
         if (!low && !high)
             continue;
         V dyn = affine(e, &g->e, &known);
@@ -185,6 +186,11 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
         if (high)
             *uni = and_(m, *uni, compared(e, LLVMIntSLT, v, g->hi - known));
     }
+}
+
+static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
+{
+    test_guards(e, ins, false, uni, lane, never);
 }
 
 /* ---- memory types ------------------------------------------------------------------------------------------------- */
@@ -495,12 +501,12 @@ static bool fills_alike(const ll_emit *e, const nnc_kins *ins, const nnc_kins *f
            e->k->buf[fill->buf].dtype == e->k->buf[ins->buf].dtype;
 }
 
-/* True when the load's guards do not depend on the loop over axis c. */
+/* True when the load's guards do not depend on the loop over axis c, along which its lanes lie or are equal. */
 static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
 {
-    if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 || e->vax == c ||
-        e->k->buf[ins->buf].role == KB_tmp || ins->at.k[c] < 0 ||
-        (e->vax >= 0 && ins->at.k[e->vax]))
+    const int64_t lane = e->vax >= 0 ? ins->at.k[e->vax] : 0;
+    if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 ||
+        e->k->buf[ins->buf].role == KB_tmp || ins->at.k[c] < 0 || lane != (e->vax == c))
         return false;
     const nnc_kins *fill = &e->k->ins[ins->arg[1]];
     const bool alike = fills_alike(e, ins, fill, c);
@@ -544,7 +550,8 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c, &e->beyond[i]) : NULL;
         if (!hoists(e, ins, c))
             continue;
-        guards(e, ins, &uni, &lane, &never);
+        /* before a loop over vectors, tests cost less than code of another form */
+        test_guards(e, ins, e->m->shared && e->vax == c, &uni, &lane, &never);
         if (!uni || never) /* decided at compile time */
             continue;
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];

@@ -259,10 +259,12 @@ static void run_tiles(ll_emit *e, const V *index, int a)
 {
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
+    const bool rows = nnc_sched_vec(&k->sched) >= k->n_outer; /* whose code depends on no extent */
     int64_t tile = 0;
     for (; a < k->n_outer; a++) { /* register-blocked and vector axes come last */
         tile = nnc_sched_n(&k->sched, KD_tile, a);
-        if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
+        if (tile > !(rows && k->axis[a].extent == 1) && a != nnc_sched_vec(&k->sched) &&
+            !nnc_sched_n(&k->sched, KD_unroll, a))
             break;
     }
     if (a == k->n_outer) {
@@ -272,7 +274,6 @@ static void run_tiles(ll_emit *e, const V *index, int a)
             ll_vectors(e, index);
         return;
     }
-    assert(tile > 1);
     V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
     ll_loop l;
     e->first[a] = from;

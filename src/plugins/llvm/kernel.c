@@ -204,6 +204,9 @@ static void run_axis(ll_emit *e, stage *s, int level)
         return;
     }
     int64_t full = n / lanes * lanes;
+    const bool row = level == s->n - 1 && s->n == s->n_map;
+    if (row)
+        ll_hoist(e, s->st, a);
     if (full)
         loop_axis(e, s, level, full, lanes);
     if (full < n) {
@@ -215,6 +218,8 @@ static void run_axis(ll_emit *e, stage *s, int level)
         e->mask = NULL;
         e->lanes = lanes;
     }
+    if (row)
+        memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
     e->axis[a] = NULL;
 }
 
