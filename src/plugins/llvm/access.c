@@ -142,12 +142,13 @@ static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
     return false;
 }
 
-/* The comparison of v with a limit. Loads of windows ask for the same ones: equal limits are one symbol then, and one instruction. */
+/* The comparison of v with a limit. Loads of windows ask for the same ones: before a loop, equal limits are one symbol, and one instruction.
+ * In a register block's loop, LLVM would load all that depends on one comparison at a time, and spill sums. */
 static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
 {
     ll_mod *m = e->m;
     LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b);
-    for (int i = 0; i < LL_TESTS; i++) {
+    for (int i = 0; i < LL_TESTS && e->hoisting; i++) {
         const ll_test *t = &e->test[i];
         if (t->block == here && t->v == v && t->is == is && t->limit == limit)
             return t->holds;
@@ -157,10 +158,11 @@ static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
     return holds;
 }
 
-/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. all: those that hold
- * everywhere, too. */
-static void test_guards(ll_emit *e, const nnc_kins *ins, bool all, V *uni, V *lane, bool *never)
+/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. Before a loop over vectors,
+ * those that always hold are tested as well: that costs less than code of another form. */
+static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
+    const bool all = e->hoisting && e->m->shared && e->vax == e->base_axis;
     ll_mod *m = e->m;
     *uni = *lane = NULL;
     *never = false;
@@ -186,11 +188,6 @@ static void test_guards(ll_emit *e, const nnc_kins *ins, bool all, V *uni, V *la
         if (high)
             *uni = and_(m, *uni, compared(e, LLVMIntSLT, v, g->hi - known));
     }
-}
-
-static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
-{
-    test_guards(e, ins, false, uni, lane, never);
 }
 
 /* ---- memory types ------------------------------------------------------------------------------------------------- */
@@ -550,8 +547,9 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c, &e->beyond[i]) : NULL;
         if (!hoists(e, ins, c))
             continue;
-        /* before a loop over vectors, tests cost less than code of another form */
-        test_guards(e, ins, e->m->shared && e->vax == c, &uni, &lane, &never);
+        e->hoisting = true;
+        guards(e, ins, &uni, &lane, &never);
+        e->hoisting = false;
         if (!uni || never) /* decided at compile time */
             continue;
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];
@@ -650,8 +648,12 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
         v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
     } else {
+        const bool nil = !spread && LLVMIsConstant(fill) && LLVMIsNull(fill);
         V some = spread ? and_(m, ll_any(m, and_(m, lane, e->mask)), uni) : uni;
-        v = load_one(e, t, place(e, ins->buf, t, dyn, known), some, size);
+        V p = place(e, ins->buf, t, dyn, known);
+        v = nil ? load_one(e, t, if_allowed(e, p, uni), NULL, size) : load_one(e, t, p, some, size);
+        if (nil)
+            return ll_from_memory(m, v, d);
     }
     v = ll_from_memory(m, v, d);
     V ok = and_(m, lane, uni);

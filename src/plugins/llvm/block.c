@@ -74,13 +74,11 @@ static int unrolled(const ll_emit *e)
     return -1;
 }
 
-/* Is the load's guard asked in each step of the sum, or in each of a few? */
+/* Does the load have a guard for each lane's element? One element for all lanes has so few in a strip, at its ends, that they cost less than
+ * code of edges. */
 static bool asks(const nnc_kernel *k, const nnc_kins *in)
 {
-    enum { FEW = 16 };
-    int v = nnc_sched_vec(&k->sched), last = k->n_axis - 1;
-    return in->op == KO_load && in->n_guard > 0 &&
-           (in->at.k[v] != 0 || last < k->n_outer || k->axis[last].extent < FEW);
+    return in->op == KO_load && in->n_guard > 0 && in->at.k[nnc_sched_vec(&k->sched)] != 0;
 }
 
 /* The points *lo <= i < *hi of axis a at which such guards that see the axis hold, whatever the other axes are. */

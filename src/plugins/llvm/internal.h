@@ -230,6 +230,7 @@ struct ll_emit {
     ll_test test[LL_TESTS];
     unsigned next_place, next_sum, next_test;
     bool oom;
+    bool hoisting; /* before a loop: equal comparisons are one instruction */
     bool narrow; /* this copy runs rarely: at most 16 lanes */
     V *acc; /* reductions of the current stage: 2 per reduce (value, index) */
     V *node; /* scratch of loops: 2 per reduce and level */
