@@ -385,7 +385,7 @@ static nnc_affine moved(const element *e, const nnc_affine *f, const position *a
 }
 
 /* Adds the guards of instruction `from` at the position, and those of rows and columns that may be outside an image of `size`. The source
- * has all of them, so that the code of its points does not depend on where blocks end. */
+ * has all of them, and results those of rows, so that their code does not depend on where blocks end. */
 static bool guard(winograd *w, const element *e, const nnc_kins *from, const position *at,
     const int64_t *size, nnc_kins *in)
 {
@@ -399,8 +399,8 @@ static bool guard(winograd *w, const element *e, const nnc_kins *from, const pos
     }
     for (int d = 2; d < DIMS; d++) {
         const nnc_span s = nnc_affine_span(w->k, &at->dim[d]);
-        const bool inside = s.lo >= 0 && s.hi < size[d - 2], source = e->given < 0;
-        if (!(dims >> d & 1 || in->op == KO_store) || (inside && !source))
+        const bool inside = s.lo >= 0 && s.hi < size[d - 2], stores = in->op == KO_store;
+        if (!(dims >> d & 1 || stores) || (inside && e->given >= 0 && !(stores && d == 2)))
             continue;
         if (n == NNC_KGUARDS)
             return fails(w, "its loads have too many conditions");

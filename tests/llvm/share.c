@@ -152,15 +152,19 @@ static bool winograd(int channels, int side, const char *epilogue, kb_code *c)
     return ok;
 }
 
-/* Points are the same code for any blocks of rows and of channels, and with the rows at the end of an image. */
+/* Points are the same code for any blocks of rows and of channels, and with the rows at the end of an image; results, too, where no tile's
+ * columns are cut. */
 TEST(points_share_code)
 {
-    kb_code code[3] = {{0}};
+    enum { POINTS, PRODUCT, RESULTS };
+    kb_code code[4] = {{0}};
     if (!shares())
         return;
     CHECK(winograd(64, 168, "relu", &code[0]) && winograd(256, 57, "relu", &code[1]) &&
-          winograd(384, 27, "silu", &code[2]));
-    CHECK(same_object(&code[0], &code[1], 0) && same_object(&code[0], &code[2], 0));
+          winograd(384, 27, "silu", &code[2]) && winograd(64, 172, "relu", &code[3]));
+    for (size_t i = 0; i < NNC_COUNT(code); i++)
+        CHECK(same_object(&code[0], &code[i], POINTS));
+    CHECK(same_object(&code[0], &code[3], RESULTS) && !same_object(&code[0], &code[1], RESULTS));
     for (size_t i = 0; i < NNC_COUNT(code); i++)
         kb_free(&code[i]);
 }

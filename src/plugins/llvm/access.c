@@ -142,8 +142,8 @@ static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
     return false;
 }
 
-/* The comparison of v with a limit. Loads of windows ask for the same ones: before a loop, equal limits are one symbol, and one instruction.
- * In a register block's loop, LLVM would load all that depends on one comparison at a time, and spill sums. */
+/* The comparison of v with a limit. Loads of windows ask for the same ones: before a loop, equal limits are one symbol, and one
+ * instruction. In a register block's loop, LLVM would load all that depends on one comparison at a time, and spill sums. */
 static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
 {
     ll_mod *m = e->m;
@@ -578,14 +578,17 @@ const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum)
 V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
 {
     nnc_kins all = {0};
-    bool first = true, never;
+    bool first = true, sums = false, never;
     V uni, lane;
+    for (int i = st->body0; i < st->body1; i++)
+        sums |= e->k->ins[i].op == KO_reduce;
     for (int i = st->body0; i < st->body1; i++) {
-        if (e->k->ins[i].op == KO_store)
+        const nnc_kins *in = &e->k->ins[i];
+        if (sums && in->op == KO_store)
             return NULL;
-        if (e->k->ins[i].op != KO_reduce)
+        if (in->op != (sums ? KO_reduce : KO_store))
             continue;
-        const nnc_kins *x = ll_source(e, &e->k->ins[i]);
+        const nnc_kins *x = sums ? ll_source(e, in) : in;
         int had = first && x ? x->n_guard : e->n_held;
         const nnc_kguard *from = first && x ? x->guard : e->held;
         e->n_held = 0;
@@ -599,7 +602,10 @@ V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
     all.guard = e->held;
     int n = e->n_held;
     e->n_held = 0;
+    e->hoisting = !sums;
+    e->base_axis = c;
     guards(e, &all, &uni, &lane, &never);
+    e->hoisting = false;
     e->n_held = uni ? n : 0;
     return uni;
 }

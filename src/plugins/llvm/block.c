@@ -74,8 +74,8 @@ static int unrolled(const ll_emit *e)
     return -1;
 }
 
-/* Does the load have a guard for each lane's element? One element for all lanes has so few in a strip, at its ends, that they cost less than
- * code of edges. */
+/* Does the load have a guard for each lane's element? One element for all lanes is outside at a strip's ends only: a few guards, which cost
+ * less than code of edges. */
 static bool asks(const nnc_kernel *k, const nnc_kins *in)
 {
     return in->op == KO_load && in->n_guard > 0 && in->at.k[nnc_sched_vec(&k->sched)] != 0;
