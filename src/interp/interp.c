@@ -26,7 +26,9 @@ struct nnc_interp {
     int32_t n_slot;
     int block; /* lanes of a slot */
     bool constants; /* they have slots of their own, which are set once in a run */
-    nnc_arena arena; /* of the rings */
+    nnc_arena arena; /* of the rings and nests */
+    nnc_kernel nested;
+    uint32_t *nest; /* by stage: axes that enclose it and its neighbours with the same ones */
     nnc_kring *ring; /* by buffer */
     int64_t *tmp_at; /* by buffer: byte offset in scratch, or -1 */
     int32_t *arg_of; /* by buffer: argument index, or -1 */
@@ -185,12 +187,16 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     nnc_interp *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->k = k;
+    s->nest = ARENA_NEW(&s->arena, uint32_t, k->n_stage + 1);
+    const bool in_parts = nnc_kernel_in_parts(k);
+    const bool nested =
+        s->nest && (!in_parts || nnc_parts_nested(k, &s->arena, &s->nested, s->nest));
+    s->k = k = in_parts ? &s->nested : k;
     s->ins = nnc_calloc((size_t)k->n_ins + 1, sizeof *s->ins);
     s->tmp_at = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->tmp_at);
     s->arg_of = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->arg_of);
     s->product = nnc_calloc((size_t)k->n_stage + 1, sizeof *s->product);
-    if (!s->ins || !s->tmp_at || !s->arg_of || !s->product ||
+    if (!nested || !s->ins || !s->tmp_at || !s->arg_of || !s->product ||
         !nnc_kernel_rings(k, &s->arena, &s->ring)) {
         nnc_interp_destroy(s);
         return NULL;
@@ -553,13 +559,14 @@ static void place_rings(run *r)
     }
 }
 
-static void run_stage(run *r, const nnc_kstage *g)
+/* At one point of the axes of `nest`. */
+static void run_stage(run *r, const nnc_kstage *g, uint32_t nest)
 {
     uint32_t map = 0, reduce = 0;
     int v = r->vec = nnc_stage_vec(r->k, g);
     bool own = v >= r->k->n_outer;
     for (int a = r->k->n_outer; a < r->k->n_axis; a++)
-        if ((g->axes >> a & 1) && a != v)
+        if ((g->axes & ~nest) >> a & 1 && a != v)
             *(r->k->axis[a].kind == KA_map ? &map : &reduce) |= 1u << a;
     do {
         if (own && r->k->axis[v].kind == KA_map) {
@@ -578,8 +585,15 @@ static void run_stage(run *r, const nnc_kstage *g)
 static void run_stages(run *r)
 {
     place_rings(r);
-    for (int s = 0; s < r->k->n_stage; s++)
-        run_stage(r, &r->k->stage[s]);
+    for (int s = 0, end; s < r->k->n_stage; s = end) {
+        const uint32_t nest = r->s->nest[s];
+        for (end = s + 1; nest && end < r->k->n_stage && r->s->nest[end] == nest;)
+            end++;
+        do
+            for (int i = s; i < end; i++)
+                run_stage(r, &r->k->stage[i], nest);
+        while (step(r, nest));
+    }
 }
 
 static void run_columns(run *r, int64_t begin, int64_t end)

@@ -248,12 +248,11 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 {
     int64_t n = nnc_sched_n(&k->sched, KD_panel, -1);
     int axis;
-    const bool parts = nnc_kernel_in_parts(k);
     const int rows = nnc_kernel_rows(k, &axis);
+    if (nnc_kernel_in_parts(k))
+        return nnc_parts_scratch(k);
     for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role == KB_tmp && parts) /* as if parts shared it */
-            n = nnc_add_sat(n, nnc_parts_bytes(k, b));
-        else if (k->buf[b].role == KB_tmp)
+        if (k->buf[b].role == KB_tmp)
             n = nnc_add_sat(n, nnc_mul_sat(nnc_kernel_tmp_bytes(k, b), rows));
     return n;
 }

@@ -289,14 +289,15 @@ const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
 /* parts.c: a kernel with two products that have map axes (chain.c), or one between other stages (winograd.c), is divided into parts: each
- * product's stage is a part, and so are the stages before, between and behind products. Parts share only outer axes, and pass values on
- * only through tmp buffers. Where the schedule has a vector axis for each part, a work item runs the parts one after the other, each for
- * all points of its block, which is tiled along at most one outer axis. A part then is a kernel of its own, in which a shared tmp buffer
- * is an argument with a row for each point of the tile. */
+ * product's stage is a part, and so are the stages before, between and behind products. Products share only outer axes, and parts pass
+ * values on only through tmp buffers. Where the schedule has a vector axis for each part, a work item runs the parts one after the other,
+ * each for all points of its block, which is tiled along at most one outer axis. A part then is a kernel of its own, in which a shared tmp
+ * buffer is an argument with a row for each point of the tile. */
 typedef struct nnc_kpart {
     int stage, end;        /* its stages: stage .. end - 1 */
     bool product;
     uint32_t axes;         /* its own axes */
+    uint32_t nest;         /* those that enclose its stages; outer axes of its kernel */
     int to[NNC_KAXES];     /* by axis of the whole kernel: its number in the part's kernel, -1: not there */
     int buf[NNC_KMAX_PART_BUF]; /* by buffer of the part's kernel: its number in the whole kernel */
     nnc_kernel k;
@@ -316,6 +317,10 @@ int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_a
 int nnc_parts_axis(const nnc_kernel *k);
 int nnc_parts_tiled(const nnc_kernel *k);             /* the outer axis whose tile has more than one point, or -1 */
 int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: the rows of a tile's points */
+int64_t nnc_parts_scratch(const nnc_kernel *k);      /* scratch bytes of a kernel that is scheduled in parts */
+/* The kernel as its parts run: *out is k, whose tmp buffers within nests have the elements of one point; nest[]: by stage. `out` shares
+ * k's memory. False: out of memory. */
+bool nnc_parts_nested(const nnc_kernel *k, nnc_arena *a, nnc_kernel *out, uint32_t *nest);
 /* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Rows of shared tmp buffers (nnc_parts_rows) lie along
  * outer axis `tiled` of k (-1: there is one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);

@@ -11,7 +11,13 @@
  * Where windows read what a product computes, the text has a row of the tmp buffer for each row m of point i's window, and neighbouring
  * points have rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once:
  *
- *     for rows i of the block:  t[i + m] = ... for m < 3     ->      for j < rows of the block + 2:  t[block + j] = ... */
+ *     for rows i of the block:  t[i + m] = ... for m < 3     ->      for j < rows of the block + 2:  t[block + j] = ...
+ *
+ * Stages of a part that pass on each point's elements of map axes are nested in these axes, and their buffer has one point's elements:
+ *
+ *     for points p, i:  t[p, i] = ...                        ->      for points p:
+ *     for points p, j:  ... = t[p, j]                                  for i:  t[i] = ...
+ *                                                                      for j:  ... = t[j] */
 #include "kernel/kernel.h"
 
 /* A stage that sums products for each point of its map axes. */
@@ -44,6 +50,15 @@ static int end_ins(const nnc_kernel *k, const nnc_kpart *p)
     return k->stage[p->end - 1].post1;
 }
 
+/* The last axis of each of the part's stages: their vectors run along them. */
+static uint32_t last_axes(const nnc_kernel *k, const nnc_kpart *p)
+{
+    uint32_t last = 0;
+    for (int s = p->stage; s < p->end; s++)
+        last |= k->stage[s].axes ? 1u << (31 - __builtin_clz(k->stage[s].axes)) : 0;
+    return last;
+}
+
 /* Do values pass from part to part in buffers alone? */
 static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
 {
@@ -54,6 +69,99 @@ static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
     return true;
 }
 
+/* ---- nests ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_access(const nnc_kins *in)
+{
+    return in->op == KO_load || in->op == KO_store;
+}
+
+/* Is b a tmp buffer that only this part reads and writes? */
+static bool is_private(const nnc_kernel *k, const nnc_kpart *p, int b)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (is_access(&k->ins[i]) && k->ins[i].buf == b &&
+            (i < first_ins(k, p) || i >= end_ins(k, p)))
+            return false;
+    return k->buf[b].role == KB_tmp;
+}
+
+static void leave_out(nnc_affine *e, uint32_t axes)
+{
+    for (int a = 0; a < NNC_KAXES; a++)
+        e->k[a] = axes >> a & 1 ? 0 : e->k[a];
+}
+
+/* Elements of buffer b that the part accesses at index 0 of the axes of `nest`: the last one + 1. */
+static int64_t end_within(const nnc_kernel *k, const nnc_kpart *p, int b, uint32_t nest)
+{
+    int64_t end = 0;
+    for (int i = first_ins(k, p); i < end_ins(k, p); i++) {
+        nnc_affine at = k->ins[i].at;
+        if (!is_access(&k->ins[i]) || k->ins[i].buf != b)
+            continue;
+        leave_out(&at, nest);
+        const nnc_span s = nnc_affine_span(k, &at);
+        end = nnc_max64(end, s.ok && s.lo >= 0 && s.hi < INT64_MAX ? s.hi + 1 : INT64_MAX);
+    }
+    return end;
+}
+
+/* The axes of `nest` along which all accesses to buffer b advance alike; 0: their points have elements in common. */
+static uint32_t keeps_apart(const nnc_kernel *k, const nnc_kpart *p, int b, uint32_t nest)
+{
+    const nnc_kins *at = NULL;
+    for (int i = first_ins(k, p); i < end_ins(k, p); i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (!is_access(in) || in->buf != b)
+            continue;
+        at = at ? at : in;
+        for (int a = 0; a < k->n_axis; a++)
+            if (in->at.k[a] != at->at.k[a] || in->at.k[a] <= 0)
+                nest &= ~(1u << a);
+        nest = nnc_kins_index(in) < 0 ? nest : 0;
+    }
+    int64_t reach = end_within(k, p, b, nest);
+    for (uint32_t left = nest; left;) { /* the axis of the least step first */
+        int least = __builtin_ctz(left);
+        for (int a = least; a < k->n_axis; a++)
+            least = left >> a & 1 && at->at.k[a] < at->at.k[least] ? a : least;
+        if (reach == INT64_MAX || (k->axis[least].extent > 1 && at->at.k[least] < reach))
+            return 0;
+        reach = nnc_add_sat(reach, nnc_mul_sat(at->at.k[least], k->axis[least].extent - 1));
+        left &= ~(1u << least);
+    }
+    return nest;
+}
+
+/* Map axes, the last one of a stage excepted, that may enclose all stages of the part, which pass on elements at equal points of them. 0:
+ * there are none. */
+static uint32_t nest_of(const nnc_kernel *k, const nnc_kpart *p)
+{
+    enum { LOADS = 1, STORES = 2 };
+    uint32_t nest = p->product || p->end - p->stage < 2 ? 0 : nnc_kernel_axes(k, KA_map);
+    bool passes = false;
+    nest &= ~last_axes(k, p);
+    for (int s = p->stage; s < p->end && nest; s++) {
+        nest &= k->stage[s].axes;
+        for (int i = k->stage[s].body0; i < k->stage[s].post1; i++) {
+            nest = k->ins[i].op == KO_reduce ? 0 : nest;
+            for (int j = 0; j < 3; j++) /* values of other stages */
+                nest = k->ins[i].arg[j] >= 0 && k->ins[i].arg[j] < k->stage[s].body0 ? 0 : nest;
+        }
+    }
+    for (int b = 0; b < k->n_buf && nest; b++) {
+        int uses = 0;
+        for (int i = first_ins(k, p); i < end_ins(k, p); i++)
+            if (is_access(&k->ins[i]) && k->ins[i].buf == b)
+                uses |= k->ins[i].op == KO_store ? STORES : LOADS;
+        if (uses == (LOADS | STORES))
+            nest = keeps_apart(k, p, b, nest);
+        passes |= uses == (LOADS | STORES);
+    }
+    return passes ? nest : 0;
+}
+
 int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
 {
     struct {
@@ -62,7 +170,7 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
         uint32_t axes;
     } at[NNC_KPARTS];
     int n = 0, products = 0;
-    uint32_t seen = 0;
+    uint32_t seen = 0, taken = 0; /* axes of parts; of products, or of any vectors */
     for (int s = 0; s < k->n_stage; s++) {
         bool product = is_product(k, &k->stage[s]);
         products += product;
@@ -80,11 +188,15 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
     for (int i = 0; i < n && apart; i++) {
         nnc_kpart p = {
             .stage = at[i].stage, .end = at[i].end, .product = at[i].product, .axes = at[i].axes};
-        if (seen & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
+        const uint32_t own = p.product ? p.axes : last_axes(k, &p);
+        if (seen & own || taken & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
             return 0;
         seen |= p.axes;
-        if (part)
+        taken |= own;
+        if (part) {
             part[i] = p;
+            part[i].nest = nest_of(k, &p);
+        }
     }
     return apart ? n : 0;
 }
@@ -209,6 +321,46 @@ int64_t nnc_parts_bytes(const nnc_kernel *k, int b)
     return nnc_align_up(nnc_min64(all, (int64_t)1 << 50), 64);
 }
 
+int64_t nnc_parts_scratch(const nnc_kernel *k)
+{
+    nnc_kpart part[NNC_KPARTS];
+    const int parts = nnc_kernel_parts(k, part);
+    int64_t all = 0;
+    for (int b = 0; b < k->n_buf; b++) {
+        int64_t bytes = k->buf[b].role == KB_tmp ? nnc_parts_bytes(k, b) : 0; /* as if shared */
+        for (int i = 0; i < parts; i++)
+            if (part[i].nest && is_private(k, &part[i], b))
+                bytes = nnc_align_up(nnc_mul_sat(end_within(k, &part[i], b, part[i].nest),
+                                         nnc_dtype_size(k->buf[b].dtype)),
+                    64);
+        all = nnc_add_sat(all, bytes);
+    }
+    return all;
+}
+
+bool nnc_parts_nested(const nnc_kernel *k, nnc_arena *a, nnc_kernel *out, uint32_t *nest)
+{
+    nnc_kpart part[NNC_KPARTS];
+    const int parts = nnc_kernel_parts(k, part);
+    *out = *k;
+    out->ins = nnc_arena_memdup(a, k->ins, sizeof *k->ins * (size_t)k->n_ins);
+    out->buf = nnc_arena_memdup(a, k->buf, sizeof *k->buf * (size_t)k->n_buf);
+    for (int i = 0; out->ins && out->buf && i < parts; i++) {
+        const nnc_kpart *p = &part[i];
+        for (int s = p->stage; s < p->end; s++)
+            nest[s] = p->nest;
+        for (int b = 0; b < k->n_buf && p->nest; b++) {
+            if (!is_private(k, p, b))
+                continue;
+            out->buf[b].numel = end_within(k, p, b, p->nest);
+            for (int j = first_ins(k, p); j < end_ins(k, p); j++)
+                if (is_access(&k->ins[j]) && k->ins[j].buf == b)
+                    leave_out(&out->ins[j].at, p->nest);
+        }
+    }
+    return out->ins && out->buf;
+}
+
 /* The rows that windows read of what the part computes; false: it has none. */
 static bool part_overlap(const nnc_kernel *k, const nnc_kpart *p, const int64_t *row, overlap *o)
 {
@@ -229,7 +381,7 @@ static void number_axes(const nnc_kernel *k, nnc_kpart *p)
     for (int late = 0; late < 2; late++)
         for (int a = 0; a < k->n_axis; a++) {
             nnc_kaxis x = k->axis[a];
-            if (p->product && x.kind == KA_map)
+            if ((p->product && x.kind == KA_map) || p->nest >> a & 1)
                 x.kind = KA_outer;
             if ((a >= k->n_outer && !(p->axes >> a & 1)) || (x.kind != KA_outer) != late)
                 continue;
@@ -265,6 +417,8 @@ static bool take_buffers(
         if (!use[b] || p->k.n_buf == NNC_KMAX_PART_BUF)
             continue;
         nnc_kbuf x = k->buf[b];
+        if (p->nest && x.role == KB_tmp && !row[b])
+            x.numel = end_within(k, p, b, p->nest);
         if (row[b]) {
             x.role = use[b] & STORED ? KB_out : KB_in;
             x.numel += tiled < 0 ? 0 : (nnc_align_up(k->axis[tiled].extent, tile) - 1) * row[b];
@@ -309,6 +463,8 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
             in->i = p->to[in->i];
         if (in->op != KO_load && in->op != KO_store)
             continue;
+        if (k->buf[in->buf].role == KB_tmp && !row[in->buf])
+            leave_out(&in->at, p->nest);
         move_form(p, &in->at);
         if (tiled >= 0)
             in->at.k[p->to[tiled]] += row[in->buf];
@@ -339,7 +495,8 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
     for (int i = 0; i < n; i++)
         ok = ok && nnc_sched_put(s, KD_order, p->to[digit[i]], 0);
     for (int b = k->n_outer; b < p->k.n_outer; b++)
-        ok = ok && nnc_sched_put(s, KD_order, b, 0);
+        ok = ok && nnc_sched_put(s, KD_order, b, 0) &&
+             (!p->nest || nnc_sched_put(s, KD_tile, b, p->k.axis[b].extent));
     s->domain = nnc_kernel_domain(&p->k);
     return ok;
 }

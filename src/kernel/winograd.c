@@ -6,21 +6,26 @@
  *       for points p, tiles t, outputs o:               m[p, t, o] = sum c: v[p, t, c] u[p, c, o]
  *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o])
  *
- * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a tile. A tile has all windows of a
+ * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a row. A tile has all windows of a
  * max pooling of 2x2 results, whose largest are stored instead.
  *
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for tiles t of the block, outputs o:            m[p, t, o] = points of dy's tile, by the transposed transform of results
  *       for points p, outputs o, channels c:            g[p, o, c] = sum t: m[p, t, o] v[p, t, c]
- *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c] */
+ *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c]
+ *
+ * A transform m d m^T is two stages, which parts.c nests in the loop over tiles; it is a sixth of the code of one stage for all elements:
+ *
+ *       for columns j, channels c:                      l[.., j, c] = m d[.., j, c]
+ *       for rows i, channels c:                         points[i, .., c] = m l[i, .., c] */
 #include "kernel/trace.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum {
-    POINTS = NNC_WINOGRAD_SIDE * NNC_WINOGRAD_SIDE,
     DIMS = 4, /* image, channel, row, column */
     LINE = 16, /* elements; the points of a tile lie at no multiple of a page */
 };
@@ -45,6 +50,23 @@ typedef struct points {
     int64_t plane, row; /* elements from one to the next */
 } points;
 
+/* Channels of a tensor along which a transform's stages run. */
+typedef struct span_axes {
+    int64_t n;
+    int block, one; /* axes: of blocks, -1: none; within a block */
+} span_axes;
+
+/* A transform y = m x m^T of x, n x n, to y of `rows` x `rows`. */
+typedef struct transform {
+    const double (*m)[NNC_WINOGRAD_SIDE];
+    int rows, n;
+    int lines; /* rows of y that the second stage computes at once */
+    span_axes c;
+    int column, row; /* axes of the first and the second stage, -1: there is one */
+    int buf; /* tmp buffer of what the first stage computes */
+    nnc_affine at; /* in it: the tile's, in its stages */
+} transform;
+
 typedef struct winograd {
     const nx_set *s;
     const nnc_node *n; /* the convolution */
@@ -55,6 +77,9 @@ typedef struct winograd {
     int64_t images, rows; /* of a block: images, rows of tiles */
     int64_t columns, all_rows; /* of tiles in an image */
     int64_t pad[2];
+    int tile
+        [3]; /* axes of a block's images, rows and columns of tiles, also where there is one: so its code is as that of others */
+    int count[3], n_count; /* axes of rows or columns of elements, of different extents */
     int u, y; /* buffers */
     points v, m, g;
     int stage; /* first instruction of the current one */
@@ -133,35 +158,67 @@ static void store(winograd *w, int buf, const nnc_affine *at, int32_t x)
                      .lo = 1});
 }
 
-/* sum of c[i] x[i step] over n terms. */
-static int32_t combine(winograd *w, const double *c, const int32_t *x, int n, int step)
+/* sum of c[i] x[i] over n terms, those without a product first; -1: there are none. */
+static int32_t combine(winograd *w, const double *c, const int32_t *x, int n)
 {
     int32_t sum = -1;
-    for (int one = 1; one >= 0; one--) /* terms without a product first */
+    for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < n; i++) {
-            if (c[i] == 0 || (c[i] == 1 || c[i] == -1) != one)
+            if (c[i] == 0 || pass != (c[i] == 1 ? 0 : c[i] == -1 ? 1 : 2))
                 continue;
             if (sum < 0)
-                sum = c[i] == 1 ? x[i * step] : scalar(w, SC_mul, x[i * step], number(w, c[i]), -1);
-            else if (one)
-                sum = scalar(w, c[i] == 1 ? SC_add : SC_sub, sum, x[i * step], -1);
+                sum = pass ? scalar(w, SC_mul, x[i], number(w, c[i]), -1) : x[i];
+            else if (pass < 2)
+                sum = scalar(w, pass ? SC_sub : SC_add, sum, x[i], -1);
             else
-                sum = scalar(w, SC_fma, x[i * step], number(w, c[i]), sum);
+                sum = scalar(w, SC_fma, x[i], number(w, c[i]), sum);
         }
     return sum;
 }
 
-/* y = m x m^T: x is n x n, m has `rows` rows. */
-static void transform(winograd *w, const double (*m)[NNC_WINOGRAD_SIDE], int rows, int n,
-    const int32_t *x, int32_t *y)
+/* The coefficient of an odd power to which the ratios of the others are exact. */
+static double odd_unit(const double *c, int n)
 {
-    int32_t t[POINTS] = {0};
-    for (int j = 0; j < n; j++)
-        for (int i = 0; i < rows; i++)
-            t[i * n + j] = combine(w, m[i], x + j, n, n);
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < rows; j++)
-            y[i * rows + j] = combine(w, m[j], t + i * n, n, 1);
+    double unit = 1;
+    for (int i = 1; i < n; i += 2) {
+        bool exact = c[i] != 0;
+        for (int j = 1; j < n && exact; j += 2)
+            exact = (double)(float)(c[j] / c[i]) == c[j] / c[i];
+        unit = exact ? c[i] : unit;
+    }
+    return unit;
+}
+
+/* Row c of y = m x. Points come in pairs of opposite signs. Where x are points, coefficients of a pair differ in the sign only: sums and
+ * differences are shared by the rows. Where y are, rows of a pair are e + o and e - o of the even and odd powers: equal instructions. */
+static int32_t row_of(winograd *w, const transform *t, const double *c, const int32_t *x)
+{
+    double part[2][NNC_WINOGRAD_SIDE] = {{0}};
+    int32_t of[NNC_WINOGRAD_SIDE];
+    const bool sums = t->n > t->rows;
+    const double unit = sums ? 1 : odd_unit(c, t->n);
+    for (int i = 0; i < t->n; i++) {
+        const bool pair = sums && i % 2 && i + 1 < t->n && c[i] && fabs(c[i]) == fabs(c[i + 1]);
+        of[i] = pair ? scalar(w, c[i] == c[i + 1] ? SC_add : SC_sub, x[i], x[i + 1], -1) : x[i];
+        part[!sums && i % 2][i] = c[i] / (i % 2 ? unit : 1);
+        if (pair) {
+            i++;
+            of[i] = x[i];
+        }
+    }
+    const int32_t e = combine(w, part[0], of, t->n), o = combine(w, part[1], of, t->n);
+    if (o < 0)
+        return e;
+    if (unit == 1 || (unit == -1 && e >= 0))
+        return e < 0 ? o : scalar(w, unit == 1 ? SC_add : SC_sub, e, o, -1);
+    return e < 0 ? scalar(w, SC_mul, o, number(w, unit), -1)
+                 : scalar(w, SC_fma, o, number(w, unit), e);
+}
+
+static void apply(winograd *w, const transform *t, const int32_t *x, int32_t *y)
+{
+    for (int i = 0; i < t->rows; i++)
+        y[i] = row_of(w, t, t->m[i], x);
 }
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
@@ -327,7 +384,8 @@ static nnc_affine moved(const element *e, const nnc_affine *f, const position *a
     return r;
 }
 
-/* Adds the guards of instruction `from` at the position, and those of rows and columns that may be outside an image of `size`. */
+/* Adds the guards of instruction `from` at the position, and those of rows and columns that may be outside an image of `size`. The source
+ * has all of them, and results those of rows, so that their code does not depend on where blocks end. */
 static bool guard(winograd *w, const element *e, const nnc_kins *from, const position *at,
     const int64_t *size, nnc_kins *in)
 {
@@ -341,7 +399,8 @@ static bool guard(winograd *w, const element *e, const nnc_kins *from, const pos
     }
     for (int d = 2; d < DIMS; d++) {
         const nnc_span s = nnc_affine_span(w->k, &at->dim[d]);
-        if (!(dims >> d & 1 || in->op == KO_store) || (s.lo >= 0 && s.hi < size[d - 2]))
+        const bool inside = s.lo >= 0 && s.hi < size[d - 2], stores = in->op == KO_store;
+        if (!(dims >> d & 1 || stores) || (inside && e->given >= 0 && !(stores && d == 2)))
             continue;
         if (n == NNC_KGUARDS)
             return fails(w, "its loads have too many conditions");
@@ -397,82 +456,180 @@ static int add_axis(nnc_kernel *k, nnc_kaxis_kind kind, int64_t extent)
     return k->n_axis++;
 }
 
+/* Adds axis a, or -1, to the current stage. */
+static void use(winograd *w, int a)
+{
+    w->k->stage[w->k->n_stage].axes |= a < 0 ? 0 : 1u << a;
+}
+
+/* Adds an axis of the current stage. */
+static int own_axis(winograd *w, nnc_kaxis_kind kind, int64_t extent)
+{
+    const int a = add_axis(w->k, kind, extent);
+    use(w, a);
+    return a;
+}
+
+/* A map axis of rows or columns of elements; -1: one. */
+static int counted(winograd *w, int extent)
+{
+    for (int i = 0; i < w->n_count; i++)
+        if (w->k->axis[w->count[i]].extent == extent)
+            return w->count[i];
+    return extent == 1 ? -1 : (w->count[w->n_count++] = add_axis(w->k, KA_map, extent));
+}
+
 static void begin_stage(winograd *w)
 {
     nnc_kernel *k = w->k;
     w->stage = k->n_ins;
-    k->stage[k->n_stage] = (nnc_kstage){.body0 = k->n_ins, .axes = ~((1u << k->n_axis) - 1)};
+    k->stage[k->n_stage] = (nnc_kstage){.body0 = k->n_ins};
 }
 
-/* Ends the body, or with `post` the stage, whose axes are those added since it began. */
+/* Ends the body, or with `post` the stage. */
 static void end_stage(winograd *w, bool post)
 {
     nnc_kstage *s = &w->k->stage[w->k->n_stage];
     if (!post)
         s->body1 = s->post0 = w->k->n_ins;
-    else
-        s->axes &= (1u << w->k->n_axis) - 1;
     s->post1 = w->k->n_ins;
     w->k->n_stage += post;
 }
 
-/* The axes of a block's tiles and of their channels: *at is the first element of a tile, *tile its number in the block. */
-static void add_tiles(winograd *w, int64_t channels, position *at, nnc_affine *tile)
+static void add_term(nnc_affine *e, int axis, int64_t step)
 {
+    if (axis >= 0)
+        e->k[axis] += step;
+}
+
+static void add_channels(const span_axes *c, const nnc_kernel *k, nnc_affine *e)
+{
+    add_term(e, c->one, 1);
+    add_term(e, c->block, k->axis[c->one].extent);
+}
+
+/* Adds the tmp buffer of a transform of n channels for each of `tiles`, and its axes; blocks: of channels, so that what the first stage
+ * computes stays in the nearest cache. */
+static void open_transform(winograd *w, transform *t, int64_t n, int64_t tiles, bool blocks)
+{
+    enum { MOST = 128 }; /* channels of a block */
     nnc_kernel *k = w->k;
-    const int image = w->images > 1 ? add_axis(k, KA_map, w->images) : -1,
-              row = w->rows > 1 ? add_axis(k, KA_map, w->rows) : -1,
-              column = add_axis(k, KA_map, w->columns), channel = add_axis(k, KA_map, channels);
+    int64_t each = n;
+    for (int64_t c = MOST; c >= LINE && each > MOST; c -= LINE)
+        each = blocks && n % c == 0 ? c : each;
+    t->column = counted(w, t->n);
+    t->row = counted(w, t->rows / t->lines);
+    t->c = (span_axes){n, blocks ? add_axis(k, KA_map, n / each) : -1, add_axis(k, KA_map, each)};
+    t->buf = k->n_buf;
+    k->buf[k->n_buf++] = (nnc_kbuf){.role = KB_tmp,
+        .dtype = DT_f32,
+        .numel = tiles * (n / each) * t->rows * t->n * nnc_align_up(each, LINE)};
+}
+
+/* Place of element (row i, column j) of what the first stage computes, i and j beyond the stage's axes; `row` is false in the first. */
+static nnc_affine local_at(const winograd *w, const transform *t, bool row, int i, int j)
+{
+    const int64_t line = nnc_align_up(w->k->axis[t->c.one].extent, LINE),
+                  tile = t->rows * t->n * line;
+    nnc_affine e = {.c = (i * t->n + j) * line};
+    add_term(&e, row ? t->row : t->column, row ? t->lines * t->n * line : line);
+    add_term(&e, t->c.block, tile);
+    add_term(&e, t->c.one, 1);
+    nnc_affine_add(&e, &t->at, t->c.block < 0 ? tile : tile * w->k->axis[t->c.block].extent);
+    return e;
+}
+
+/* Ends the first stage, which has the elements x of a column. */
+static void end_columns(winograd *w, const transform *t, const int32_t *x)
+{
+    int32_t y[NNC_WINOGRAD_SIDE] = {0};
+    apply(w, t, x, y);
+    for (int i = 0; i < t->rows; i++) {
+        const nnc_affine at = local_at(w, t, false, i, 0);
+        store(w, t->buf, &at, y[i]);
+    }
+    use(w, t->column);
+    use(w, t->c.block);
+    use(w, t->c.one);
+    end_stage(w, false);
+    end_stage(w, true);
+}
+
+/* Row i of those that the second stage computes at once, from what the first stage stored. */
+static void apply_row(winograd *w, const transform *t, int i, int32_t *y)
+{
+    int32_t x[NNC_WINOGRAD_SIDE] = {0};
+    for (int j = 0; j < t->n; j++) {
+        const nnc_affine at = local_at(w, t, true, i, j);
+        x[j] = load(w, t->buf, &at);
+    }
+    apply(w, t, x, y);
+}
+
+static void end_rows(winograd *w, const transform *t)
+{
+    use(w, t->row);
+    use(w, t->c.block);
+    use(w, t->c.one);
+    end_stage(w, false);
+    end_stage(w, true);
+}
+
+/* Begins a stage over a block's tiles: *at is the first element of a tile, *tile its number in the block. */
+static void begin_tiles(winograd *w, const span_axes *c, position *at, nnc_affine *tile)
+{
+    begin_stage(w);
+    for (int i = 0; i < 3; i++)
+        use(w, w->tile[i]);
     *at = (position){0};
     *tile = (nnc_affine){0};
     at->dim[0].k[0] = w->images;
     at->dim[2].k[1] = w->rows * w->w.tile;
-    if (image >= 0)
-        at->dim[0].k[image] = 1;
-    if (row >= 0)
-        at->dim[2].k[row] = w->w.tile;
-    at->dim[3].k[column] = w->w.tile;
-    at->dim[1].k[channel] = 1;
-    if (image >= 0)
-        tile->k[image] = w->rows * w->columns;
-    if (row >= 0)
-        tile->k[row] = w->columns;
-    tile->k[column] = 1;
+    add_term(&at->dim[0], w->tile[0], 1);
+    add_term(&at->dim[2], w->tile[1], w->w.tile);
+    add_term(&at->dim[3], w->tile[2], w->w.tile);
+    add_channels(c, w->k, &at->dim[1]);
+    add_term(tile, w->tile[0], w->rows * w->columns);
+    add_term(tile, w->tile[1], w->columns);
+    add_term(tile, w->tile[2], 1);
 }
 
-/* Place of point p of tile `tile`, with `channel` running along the tile's channels. */
-static nnc_affine point_at(const points *of, int p, const nnc_affine *tile, int channel)
+/* Place of point p of row `row`, and `step` further ones along an axis. */
+static nnc_affine point_at(const winograd *w, const points *of, int p, int axis, int step,
+    const nnc_affine *row, const span_axes *c)
 {
     nnc_affine e = {.c = p * of->plane};
-    nnc_affine_add(&e, tile, of->row);
-    e.k[channel] += 1;
+    nnc_affine_add(&e, row, of->row);
+    add_term(&e, axis, step * of->plane);
+    add_channels(c, w->k, &e);
     return e;
 }
 
-/* The points of tiles of x, of type t: m d m^T of its n x n elements d that begin `pad` before the tile. */
-static bool add_points(winograd *w, const element *x, const nnc_type *t,
+/* The points of tiles of x, of type `type`: m d m^T of its n x n elements d that begin `pad` before the tile. */
+static bool add_points(winograd *w, const element *x, const nnc_type *type,
     const double (*m)[NNC_WINOGRAD_SIDE], int n, const int64_t *pad, const points *to)
 {
     const int side = w->w.side;
-    int32_t d[POINTS] = {0}, v[POINTS] = {0};
-    position first, at;
-    nnc_affine tile;
-    begin_stage(w);
-    add_tiles(w, t->dim[1], &first, &tile);
-    for (int i = 0; i < n * n; i++) {
-        at = first;
-        at.dim[2].c = i / n - pad[0];
-        at.dim[3].c = i % n - pad[1];
-        if ((d[i] = copy(w, x, &at, t->dim + 2, -1, false)) < 0)
+    int32_t d[NNC_WINOGRAD_SIDE] = {0}, v[NNC_WINOGRAD_SIDE] = {0};
+    transform t = {.m = m, .rows = side, .n = n, .lines = 1};
+    position at;
+    open_transform(w, &t, type->dim[1], w->images * w->rows * w->columns, w->n->op == OP_winograd);
+    begin_tiles(w, &t.c, &at, &t.at);
+    at.dim[3].c = -pad[1];
+    add_term(&at.dim[3], t.column, 1);
+    for (int i = 0; i < n; i++) {
+        at.dim[2].c = i - pad[0];
+        if ((d[i] = copy(w, x, &at, type->dim + 2, -1, false)) < 0)
             return false;
     }
-    transform(w, m, side, n, d, v);
-    for (int p = 0; p < side * side; p++) {
-        const nnc_affine at_point = point_at(to, p, &tile, w->k->n_axis - 1);
-        store(w, to->buf, &at_point, v[p]);
+    end_columns(w, &t, d);
+    begin_tiles(w, &t.c, &at, &t.at);
+    apply_row(w, &t, 0, v);
+    for (int p = 0; p < side; p++) {
+        const nnc_affine point = point_at(w, to, p, t.row, side, &t.at, &t.c);
+        store(w, to->buf, &point, v[p]);
     }
-    end_stage(w, false);
-    end_stage(w, true);
+    end_rows(w, &t);
     return true;
 }
 
@@ -492,14 +649,13 @@ static void end_product(winograd *w, int xbuf, const nnc_affine *x, int ybuf, co
 
 static void add_product(winograd *w)
 {
-    nnc_kernel *k = w->k;
     const nnc_type *u = nnc_typeof(w->s->g, w->n->in[1]);
     nnc_affine x = {0}, y = {0}, m = {0};
     begin_stage(w);
-    const int p = add_axis(k, KA_map, u->dim[0]),
-              t = add_axis(k, KA_map, w->images * w->rows * w->columns),
-              panel = u->dim[1] > 1 ? add_axis(k, KA_map, u->dim[1]) : -1,
-              o = add_axis(k, KA_map, u->dim[3]), c = add_axis(k, KA_reduce, u->dim[2]);
+    const int p = own_axis(w, KA_map, u->dim[0]),
+              t = own_axis(w, KA_map, w->images * w->rows * w->columns),
+              panel = u->dim[1] > 1 ? own_axis(w, KA_map, u->dim[1]) : -1,
+              o = own_axis(w, KA_map, u->dim[3]), c = own_axis(w, KA_reduce, u->dim[2]);
     x.k[p] = w->v.plane;
     x.k[t] = w->v.row;
     x.k[c] = y.k[o] = m.k[o] = 1;
@@ -514,7 +670,7 @@ static void add_product(winograd *w)
     end_product(w, w->v.buf, &x, w->u, &y, &w->m, &m);
 }
 
-/* Stores the largest of each 2x2 results y of the tile at `first`. */
+/* Stores the largest of each 2x2 results y of two rows that begin at `first`. */
 static bool add_pooled(
     winograd *w, const element *e, const int32_t *y, const position *first, const nnc_type *t)
 {
@@ -522,16 +678,16 @@ static bool add_pooled(
         w->s; /* a fused result may lie in a concat: its steps count, not those of the body's */
     const nnc_type *pooled = s->owner ? nnc_typeof(s->outer ? s->outer : s->g, s->owner->out)
                                       : nnc_typeof(s->g, w->pool->out);
-    const int tile = w->w.tile, half = tile / 2;
+    const int tile = w->w.tile;
     element store = {.given = 0};
     if (!plain(w, &store, pooled))
         return false;
-    for (int i = 0; i < half * half; i++) {
+    for (int i = 0; i < tile; i += 2) {
         position at = *first;
         int32_t most = -1;
         for (int j = 0; j < 4; j++) {
-            at.dim[2].c = i / half * 2 + j / 2;
-            at.dim[3].c = i % half * 2 + j % 2;
+            at.dim[2].c = j / 2;
+            at.dim[3].c = i + j % 2;
             const int32_t x =
                 copy(w, e, &at, t->dim + 2, y[at.dim[2].c * tile + at.dim[3].c], false);
             if (x < 0)
@@ -551,29 +707,30 @@ static bool add_pooled(
 
 static bool add_results(winograd *w, const element *e)
 {
-    const nnc_type *t = nnc_typeof(w->s->g, w->n->out);
+    const nnc_type *type = nnc_typeof(w->s->g, w->n->out);
     const int side = w->w.side, tile = w->w.tile;
-    int32_t m[POINTS] = {0}, y[NNC_WINOGRAD_TILE * NNC_WINOGRAD_TILE] = {0};
-    position first, at;
-    nnc_affine number_of;
-    begin_stage(w);
-    add_tiles(w, t->dim[1], &first, &number_of);
-    for (int p = 0; p < side * side; p++) {
-        const nnc_affine from = point_at(&w->m, p, &number_of, w->k->n_axis - 1);
-        m[p] = load(w, w->m.buf, &from);
+    int32_t m[NNC_WINOGRAD_SIDE] = {0}, y[2 * NNC_WINOGRAD_TILE] = {0};
+    transform t = {.m = w->w.result, .rows = tile, .n = side, .lines = w->pool ? 2 : 1};
+    position at;
+    open_transform(w, &t, type->dim[1], w->images * w->rows * w->columns, true);
+    begin_tiles(w, &t.c, &at, &t.at);
+    for (int p = 0; p < side; p++) {
+        const nnc_affine point = point_at(w, &w->m, p * side, t.column, 1, &t.at, &t.c);
+        m[p] = load(w, w->m.buf, &point);
     }
-    transform(w, w->w.result, tile, side, m, y);
-    if (w->pool && !add_pooled(w, e, y, &first, t))
+    end_columns(w, &t, m);
+    begin_tiles(w, &t.c, &at, &t.at);
+    add_term(&at.dim[2], t.row, t.lines);
+    for (int i = 0; i < t.lines; i++)
+        apply_row(w, &t, i, y + i * tile);
+    if (w->pool && !add_pooled(w, e, y, &at, type))
         return false;
-    for (int i = 0; i < tile * tile && !w->pool; i++) {
-        at = first;
-        at.dim[2].c = i / tile;
-        at.dim[3].c = i % tile;
-        if (copy(w, e, &at, t->dim + 2, y[i], true) < 0)
+    for (int i = 0; i < tile && !w->pool; i++) {
+        at.dim[3].c = i;
+        if (copy(w, e, &at, type->dim + 2, y[i], true) < 0)
             return false;
     }
-    end_stage(w, false);
-    end_stage(w, true);
+    end_rows(w, &t);
     return true;
 }
 
@@ -581,12 +738,11 @@ static bool add_results(winograd *w, const element *e)
 
 static void add_gradient_product(winograd *w, int64_t channels, int64_t outputs)
 {
-    nnc_kernel *k = w->k;
     nnc_affine x = {0}, y = {0}, g = {0};
     begin_stage(w);
-    const int p = add_axis(k, KA_map, w->w.side * w->w.side), o = add_axis(k, KA_map, outputs),
-              c = add_axis(k, KA_map, channels),
-              t = add_axis(k, KA_reduce, w->images * w->rows * w->columns);
+    const int p = own_axis(w, KA_map, w->w.side * w->w.side), o = own_axis(w, KA_map, outputs),
+              c = own_axis(w, KA_map, channels),
+              t = own_axis(w, KA_reduce, w->images * w->rows * w->columns);
     x.k[p] = w->m.plane;
     x.k[t] = w->m.row;
     y.k[p] = w->v.plane;
@@ -597,34 +753,40 @@ static void add_gradient_product(winograd *w, int64_t channels, int64_t outputs)
     end_product(w, w->m.buf, &x, w->v.buf, &y, &w->g, &g);
 }
 
-static void add_gradient(winograd *w, int64_t channels, int64_t outputs)
+static void add_gradient(winograd *w, int64_t n, int64_t outputs)
 {
+    enum { TAPS = NNC_WINOGRAD_TAPS };
     nnc_kernel *k = w->k;
-    double turned[NNC_WINOGRAD_TAPS][NNC_WINOGRAD_SIDE] = {{0}};
-    int32_t m[POINTS] = {0}, y[NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS] = {0};
-    const int64_t matrix = channels * outputs, all = NNC_COUNT(y) * matrix;
-    nnc_affine row = {0};
-    begin_stage(w);
-    const int o = add_axis(k, KA_map, outputs), c = add_axis(k, KA_map, channels);
-    row.k[o] = 1;
-    for (int p = 0; p < w->w.side * w->w.side; p++) {
-        const nnc_affine from = point_at(&w->g, p, &row, c);
-        m[p] = load(w, w->g.buf, &from);
-    }
-    for (int i = 0; i < NNC_WINOGRAD_TAPS; i++)
-        for (int p = 0; p < w->w.side; p++)
+    double turned[TAPS][NNC_WINOGRAD_SIDE] = {{0}};
+    const int side = w->w.side, o = add_axis(k, KA_map, outputs);
+    int32_t m[NNC_WINOGRAD_SIDE] = {0}, y[TAPS] = {0};
+    const int64_t matrix = n * outputs;
+    transform t = {.m = turned, .rows = TAPS, .n = side, .lines = 1};
+    t.at.k[o] = 1;
+    for (int i = 0; i < TAPS; i++)
+        for (int p = 0; p < side; p++)
             turned[i][p] = w->w.weight[p][i];
-    transform(w, turned, NNC_WINOGRAD_TAPS, w->w.side, m, y);
-    for (int i = 0; i < (int)NNC_COUNT(y); i++) {
+    open_transform(w, &t, n, outputs, false);
+    begin_stage(w);
+    for (int p = 0; p < side; p++) {
+        const nnc_affine point = point_at(w, &w->g, p * side, t.column, 1, &t.at, &t.c);
+        m[p] = load(w, w->g.buf, &point);
+    }
+    use(w, o);
+    end_columns(w, &t, m);
+    begin_stage(w);
+    apply_row(w, &t, 0, y);
+    for (int i = 0; i < TAPS; i++) {
         nnc_affine to = {.c = i * matrix};
-        to.k[0] = all * k->axis[1].extent;
-        to.k[1] = all;
-        to.k[o] = channels;
-        to.k[c] = 1;
+        to.k[0] = TAPS * TAPS * matrix * k->axis[1].extent;
+        to.k[1] = TAPS * TAPS * matrix;
+        add_term(&to, t.row, TAPS * matrix);
+        add_term(&to, o, n);
+        add_channels(&t.c, k, &to);
         store(w, w->y, &to, y[i]);
     }
-    end_stage(w, false);
-    end_stage(w, true);
+    use(w, o);
+    end_rows(w, &t);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------------ */
@@ -659,7 +821,7 @@ static void lay_out(winograd *w, const nnc_type *y)
 
 static bool open_kernel(winograd *w, const nnc_type *x, const nnc_type *y, int epilogue)
 {
-    enum { TRANSFORMS = 1024 };
+    enum { TRANSFORMS = 512, STAGES = 7 };
     nnc_kernel *k = w->k;
     const nnc_graph *g = w->s->outer ? w->s->outer : w->s->g;
     const nnc_ref out = w->s->owner ? w->s->owner->out : w->s->out[0];
@@ -673,12 +835,15 @@ static bool open_kernel(winograd *w, const nnc_type *x, const nnc_type *y, int e
     add_tmp(w, &w->m, tiles, gradient ? apart(y->dim[1]) : y->dim[1]);
     if (gradient)
         add_tmp(w, &w->g, y->dim[1], x->dim[1]);
-    w->cap = TRANSFORMS + POINTS * 4 + w->w.tile * w->w.tile * (2 * epilogue + 2);
+    w->cap = TRANSFORMS + 2 * w->w.tile * (2 * epilogue + 2);
     k->ins = ARENA_NEW(w->a, nnc_kins, w->cap);
-    k->stage = ARENA_NEW(w->a, nnc_kstage, 4);
+    k->stage = ARENA_NEW(w->a, nnc_kstage, STAGES);
     (void)add_axis(k, KA_outer, y->dim[0] / w->images);
     (void)add_axis(k, KA_outer, nnc_ceildiv(w->all_rows, w->rows));
     k->n_outer = k->n_axis;
+    w->tile[0] = add_axis(k, KA_map, w->images);
+    w->tile[1] = add_axis(k, KA_map, w->rows);
+    w->tile[2] = add_axis(k, KA_map, w->columns);
     return (k->ins && k->stage) || fails(w, NULL);
 }
 
@@ -733,7 +898,7 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
     const nnc_ref from = outside(&w, w.n->in[0]), other = outside(&w, w.n->in[1]);
     *why = NULL;
     w.k = ARENA_NEW(a, nnc_kernel, 1);
-    if (!w.k || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + 4)))
+    if (!w.k || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + 7)))
         return NULL;
     if (from == NNC_NONE || other == NNC_NONE || s->n_out != 1) {
         (void)fails(&w, "its operands are computed in its kernel");

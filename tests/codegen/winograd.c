@@ -38,6 +38,33 @@ TEST(winograd_is_the_convolution)
     CHECK(!nnc_winograd_of(25, &(nnc_winograd){0}));
 }
 
+/* The stages of a transform are nested in the axes along which both reach the same tile, and in no others. */
+TEST(winograd_nests)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_kpart part[NNC_KPARTS];
+    nnc_kernel *k = NULL;
+    nnc_graph *g = ck_parse("graph @t {\n%x = input : f32[2,3,16,16]{0,2,3,1}\n"
+                            "%u = input : f32[36,1,3,4]\n%y = winograd %x, %u {pads=[1,1,1,1], "
+                            "block=[2,2]}\nreturn %y }");
+    CHECK(g && ck_check(g, (ck_bound){1e-4, 2e-3}, 1, "nests", &a, &k) && k);
+    CHECK(k && nnc_kernel_parts(k, part) == 3);
+    CHECK(k && part[0].nest && !part[1].nest && part[2].nest);
+    const uint32_t nest = k ? part[0].nest : 0;
+    for (int i = 0; i < NNC_KAXES; i++) {
+        if (!(nest >> i & 1))
+            continue;
+        nnc_kins *in = &k->ins[k->stage[1].body0];
+        const int64_t step = in->at.k[i];
+        CHECK_INT(in->op, KO_load);
+        in->at.k[i] = 0; /* all tiles would read the elements of one */
+        CHECK(nnc_kernel_parts(k, part) == 3 && !(part[0].nest >> i & 1));
+        in->at.k[i] = step;
+    }
+    CHECK(k && nnc_kernel_parts(k, part) == 3 && part[0].nest == nest);
+    nnc_graph_destroy(g);
+}
+
 /* What the kernel cannot contain is a kernel of its own. */
 TEST(winograd_refuses)
 {

@@ -118,7 +118,17 @@ TEST(sizes_of_sums_share_code)
         kb_free(&code[i]);
 }
 
-/* Winograd's convolution of a square image, and its epilogue, compiled alone; false: it is no kernel in parts here. */
+/* Scratch bytes of a kernel whose tmp buffers had all their elements in memory. */
+static int64_t tmp_bytes(const nnc_kernel *k)
+{
+    int64_t n = 0;
+    for (int i = 0; i < k->n_buf; i++)
+        n += k->buf[i].role == KB_tmp ? nnc_kernel_tmp_bytes(k, i) : 0;
+    return n;
+}
+
+/* Winograd's convolution of a square image, and its epilogue, compiled alone; false: it is no kernel in parts here. What a transform's
+ * first stage computes is in memory for one tile. */
 static bool winograd(int channels, int side, const char *epilogue, kb_code *c)
 {
     char text[600];
@@ -137,8 +147,26 @@ static bool winograd(int channels, int side, const char *epilogue, kb_code *c)
     const nnc_kernel *k =
         g ? nnc_lower(g, nnc_def(g, g->output[0]), kb_host(), MATH_ulp2, &a, test_sink) : NULL;
     bool ok = k && nnc_kernel_in_parts(k) && kb_compile_kernel(k, kb_host(), c);
+    CHECK(!ok || 3 * k->scratch_bytes < 2 * tmp_bytes(k));
     nnc_graph_destroy(g);
     return ok;
+}
+
+/* Points are the same code for any blocks of rows and of channels, and with the rows at the end of an image; results, too, where no tile's
+ * columns are cut. */
+TEST(points_share_code)
+{
+    enum { POINTS, PRODUCT, RESULTS };
+    kb_code code[4] = {{0}};
+    if (!shares())
+        return;
+    CHECK(winograd(64, 168, "relu", &code[0]) && winograd(256, 57, "relu", &code[1]) &&
+          winograd(384, 27, "silu", &code[2]) && winograd(64, 172, "relu", &code[3]));
+    for (size_t i = 0; i < NNC_COUNT(code); i++)
+        CHECK(same_object(&code[0], &code[i], POINTS));
+    CHECK(same_object(&code[0], &code[3], RESULTS) && !same_object(&code[0], &code[1], RESULTS));
+    for (size_t i = 0; i < NNC_COUNT(code); i++)
+        kb_free(&code[i]);
 }
 
 /* Points and products are the same code whatever the epilogue is, and so is the function that calls them. */

@@ -142,12 +142,13 @@ static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
     return false;
 }
 
-/* The comparison of v with a limit. Loads of windows ask for the same ones: equal limits are one symbol then, and one instruction. */
+/* The comparison of v with a limit. Loads of windows ask for the same ones: before a loop, equal limits are one symbol, and one
+ * instruction. In a register block's loop, LLVM would load all that depends on one comparison at a time, and spill sums. */
 static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
 {
     ll_mod *m = e->m;
     LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b);
-    for (int i = 0; i < LL_TESTS; i++) {
+    for (int i = 0; i < LL_TESTS && e->hoisting; i++) {
         const ll_test *t = &e->test[i];
         if (t->block == here && t->v == v && t->is == is && t->limit == limit)
             return t->holds;
@@ -157,9 +158,11 @@ static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
     return holds;
 }
 
-/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. */
+/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. Before a loop over vectors,
+ * those that always hold are tested as well: that costs less than code of another form. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
+    const bool all = e->hoisting && e->m->shared && e->vax == e->base_axis;
     ll_mod *m = e->m;
     *uni = *lane = NULL;
     *never = false;
@@ -171,7 +174,7 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
         bounds(e, &g->e, &lo, &hi);
         if (hi < g->lo || lo >= g->hi)
             *never = true;
-        bool low = lo < g->lo, high = hi >= g->hi;
+        bool low = all || lo < g->lo, high = all || hi >= g->hi;
         if (!low && !high)
             continue;
         V dyn = affine(e, &g->e, &known);
@@ -495,12 +498,12 @@ static bool fills_alike(const ll_emit *e, const nnc_kins *ins, const nnc_kins *f
            e->k->buf[fill->buf].dtype == e->k->buf[ins->buf].dtype;
 }
 
-/* True when the load's guards do not depend on the loop over axis c. */
+/* True when the load's guards do not depend on the loop over axis c, along which its lanes lie or are equal. */
 static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
 {
-    if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 || e->vax == c ||
-        e->k->buf[ins->buf].role == KB_tmp || ins->at.k[c] < 0 ||
-        (e->vax >= 0 && ins->at.k[e->vax]))
+    const int64_t lane = e->vax >= 0 ? ins->at.k[e->vax] : 0;
+    if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 ||
+        e->k->buf[ins->buf].role == KB_tmp || ins->at.k[c] < 0 || lane != (e->vax == c))
         return false;
     const nnc_kins *fill = &e->k->ins[ins->arg[1]];
     const bool alike = fills_alike(e, ins, fill, c);
@@ -544,7 +547,9 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         e->base[i] = is_plain(e, ins, c) ? origin(e, ins, c, &e->beyond[i]) : NULL;
         if (!hoists(e, ins, c))
             continue;
+        e->hoisting = true;
         guards(e, ins, &uni, &lane, &never);
+        e->hoisting = false;
         if (!uni || never) /* decided at compile time */
             continue;
         const nnc_kins *fill = &e->k->ins[ins->arg[1]];
@@ -573,14 +578,17 @@ const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum)
 V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
 {
     nnc_kins all = {0};
-    bool first = true, never;
+    bool first = true, sums = false, never;
     V uni, lane;
+    for (int i = st->body0; i < st->body1; i++)
+        sums |= e->k->ins[i].op == KO_reduce;
     for (int i = st->body0; i < st->body1; i++) {
-        if (e->k->ins[i].op == KO_store)
+        const nnc_kins *in = &e->k->ins[i];
+        if (sums && in->op == KO_store)
             return NULL;
-        if (e->k->ins[i].op != KO_reduce)
+        if (in->op != (sums ? KO_reduce : KO_store))
             continue;
-        const nnc_kins *x = ll_source(e, &e->k->ins[i]);
+        const nnc_kins *x = sums ? ll_source(e, in) : in;
         int had = first && x ? x->n_guard : e->n_held;
         const nnc_kguard *from = first && x ? x->guard : e->held;
         e->n_held = 0;
@@ -594,7 +602,10 @@ V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
     all.guard = e->held;
     int n = e->n_held;
     e->n_held = 0;
+    e->hoisting = !sums;
+    e->base_axis = c;
     guards(e, &all, &uni, &lane, &never);
+    e->hoisting = false;
     e->n_held = uni ? n : 0;
     return uni;
 }
@@ -643,8 +654,12 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
         v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
     } else {
+        const bool nil = !spread && LLVMIsConstant(fill) && LLVMIsNull(fill);
         V some = spread ? and_(m, ll_any(m, and_(m, lane, e->mask)), uni) : uni;
-        v = load_one(e, t, place(e, ins->buf, t, dyn, known), some, size);
+        V p = place(e, ins->buf, t, dyn, known);
+        v = nil ? load_one(e, t, if_allowed(e, p, uni), NULL, size) : load_one(e, t, p, some, size);
+        if (nil)
+            return ll_from_memory(m, v, d);
     }
     v = ll_from_memory(m, v, d);
     V ok = and_(m, lane, uni);

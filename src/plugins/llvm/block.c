@@ -74,13 +74,11 @@ static int unrolled(const ll_emit *e)
     return -1;
 }
 
-/* Is the load's guard asked in each step of the sum, or in each of a few? */
+/* Does the load have a guard for each lane's element? One element for all lanes is outside at a strip's ends only: a few guards, which cost
+ * less than code of edges. */
 static bool asks(const nnc_kernel *k, const nnc_kins *in)
 {
-    enum { FEW = 16 };
-    int v = nnc_sched_vec(&k->sched), last = k->n_axis - 1;
-    return in->op == KO_load && in->n_guard > 0 &&
-           (in->at.k[v] != 0 || last < k->n_outer || k->axis[last].extent < FEW);
+    return in->op == KO_load && in->n_guard > 0 && in->at.k[nnc_sched_vec(&k->sched)] != 0;
 }
 
 /* The points *lo <= i < *hi of axis a at which such guards that see the axis hold, whatever the other axes are. */
@@ -259,10 +257,12 @@ static void run_tiles(ll_emit *e, const V *index, int a)
 {
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
+    const bool rows = nnc_sched_vec(&k->sched) >= k->n_outer; /* whose code depends on no extent */
     int64_t tile = 0;
     for (; a < k->n_outer; a++) { /* register-blocked and vector axes come last */
         tile = nnc_sched_n(&k->sched, KD_tile, a);
-        if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
+        if (tile > !(rows && k->axis[a].extent == 1) && a != nnc_sched_vec(&k->sched) &&
+            !nnc_sched_n(&k->sched, KD_unroll, a))
             break;
     }
     if (a == k->n_outer) {
@@ -272,7 +272,6 @@ static void run_tiles(ll_emit *e, const V *index, int a)
             ll_vectors(e, index);
         return;
     }
-    assert(tile > 1);
     V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
     ll_loop l;
     e->first[a] = from;

@@ -230,6 +230,7 @@ struct ll_emit {
     ll_test test[LL_TESTS];
     unsigned next_place, next_sum, next_test;
     bool oom;
+    bool hoisting; /* before a loop: equal comparisons are one instruction */
     bool narrow; /* this copy runs rarely: at most 16 lanes */
     V *acc; /* reductions of the current stage: 2 per reduce (value, index) */
     V *node; /* scratch of loops: 2 per reduce and level */
@@ -239,12 +240,12 @@ struct ll_emit {
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
 /* Called before a stage's innermost loop, over axis c: guarded loads along c whose guards do not depend on c read either their address
- * or zeros, so that the loop has no conditions. */
+ * or zeros, so that the loop has no conditions. c may be the vector axis. */
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
 /* The guarded load, zero outside, whose multiples a sum adds; NULL: none, or 0 times infinity matters. */
 const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum);
-/* i1: whether the guards hold that all sums of the stage share and that do not depend on axis c. If they do not, all terms are zeros.
- * NULL: no such guards. Until e->n_held becomes 0 they are known to hold. */
+/* i1: whether the guards hold that all sums of the stage, or stores if it has no sums, share and that do not depend on axis c. If they do
+ * not, all terms are zeros, or nothing is stored. NULL: no such guards. Until e->n_held becomes 0 they are known to hold. */
 V ll_reached(ll_emit *e, const nnc_kstage *st, int c);
 /* Loads `lanes` elements from the current position in the memory type, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);

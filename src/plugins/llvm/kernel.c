@@ -204,6 +204,11 @@ static void run_axis(ll_emit *e, stage *s, int level)
         return;
     }
     int64_t full = n / lanes * lanes;
+    const bool row = level == s->n - 1 && s->n == s->n_map;
+    V some = row ? ll_reached(e, s->st, a) : NULL;
+    LLVMBasicBlockRef next = some ? ll_branch(e->m, some, "stored") : NULL;
+    if (row)
+        ll_hoist(e, s->st, a);
     if (full)
         loop_axis(e, s, level, full, lanes);
     if (full < n) {
@@ -214,6 +219,11 @@ static void run_axis(ll_emit *e, stage *s, int level)
         nest(e, s, level + 1);
         e->mask = NULL;
         e->lanes = lanes;
+    }
+    if (row) {
+        memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
+        e->n_held = 0;
+        ll_join(e->m, next);
     }
     e->axis[a] = NULL;
 }
