@@ -56,7 +56,7 @@ nnc_setup() {
     fi
     if ! command -v dpkg-query >/dev/null; then
         for p in cc cmake make; do
-            command -v $p >/dev/null || { echo "nnc needs $p (and the xxHash library with its header; the tests cJSON)" >&2; exit 5; }
+            command -v $p >/dev/null || { echo "nnc needs $p (and xxHash's header; the tests cJSON)" >&2; exit 5; }
         done
         return
     fi
