@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/packages.sh [BUILD] [bookworm|trixie] -- makes the packages of BUILD (default build) by cpack, and installs, tries and removes them on a minimal
-# Debian, and so the archive. Exit code 77: not possible here (scripts/fresh.sh). Where there is lintian, it names what it finds.
+# scripts/packages.sh [BUILD] [bookworm|trixie] -- makes the packages, the archive and the wheel of BUILD (default build), and installs, tries and
+# removes them on a minimal Debian. Exit code 77: not possible here (scripts/fresh.sh). Where there is lintian, it names what it finds.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -48,6 +48,16 @@ if [ "${1:-}" = --inside ]; then
     NNC_PLUGIN_DIR=/usr/lib/nnc /tmp/run /usr/share/nnc/models/mlp.json
     nnc doctor --format=json | grep -q '"name": "mpi", "found": true' || fail "the plug-in of nnc-mpi is not found"
     apt-get -qq -y purge nnc nnc-dev nnc-mpi >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
+    echo "== the wheel"
+    install python3-venv
+    python3 -m venv /srv/venv
+    time (
+        /srv/venv/bin/pip install -q --disable-pip-version-check /opt/files/nnc-*.whl
+        cd /srv
+        venv/bin/python -c "import nnc, numpy; print(nnc.compile('/opt/nnc/models/mlp.json', set={'batch': 1})(numpy.ones((1, 784), 'float32')))"
+    )
+    /srv/venv/bin/python -m nnc doctor | head -n 3
+    rm -r /srv/venv
     left=$(files)
     [ "$left" = "$before" ] || fail "after removal there is: $left"
     echo "packages: ok; nothing is left after removal"
@@ -59,6 +69,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cpack --config "$build/CPackConfig.cmake" -B "$out" >"$out/log" 2>&1 || fail "$(cat "$out/log")"
 rm -rf "$out/_CPack_Packages" "$out/log"
+scripts/wheel.sh "$out" "$build"
 (cd "$out" && ls -l --block-size=K nnc* | awk '{print $5, $NF}')
 if command -v lintian >/dev/null; then
     lintian --no-tag-display-limit --fail-on error "$out"/*.deb
