@@ -27,7 +27,7 @@ def test_tutorial(tmp_path, monkeypatch):
     client.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [str(o.data.get("text/html", o.data.get("text/plain", ""))) for c in code for o in c.outputs if "data" in o]
     text = "\n".join(shown)
-    for part in ("launches", "arena", "Same numbers", "iframe", "pipeline", "(4, 10)"):
+    for part in ("launches", "arena", "Same numbers", "iframe", "1f1b", "(4, 10)"):
         assert part in text, part
     target = os.environ.get("NNC_NOTEBOOK")  # keeps what was executed, to look at it
     if target:
