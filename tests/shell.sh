@@ -30,6 +30,12 @@ for command in $commands; do
 done
 [ "$(ls "$dir/man1" | wc -l)" = $(($(echo "$commands" | wc -l) + 1)) ] || fail "pages: $(ls "$dir/man1")"
 nnc --man "$dir/absent" 2026-01-31 && fail "pages were written into a folder that does not exist"
+for model in models/mlp.json models/absent.json tests/shell.sh; do
+    for word in - -- --= -O= -O9 --set= --set== --set=x=y=z --place=, --place=/ --skip=,, --emit=graph, --input== --shapes= --quiet=1 = '' models; do
+        nnc --complete run "$model" "$word" >/dev/null || fail "--complete run $model $word: exit code $?"
+        nnc --complete run "$model" --set "$word" >/dev/null || fail "--complete run $model --set $word: exit code $?"
+    done
+done
 if command -v man >/dev/null; then
     for page in "$dir"/man1/*.1; do
         man -l --warnings "$page" 2>&1 >/dev/null | grep . && fail "man has warnings about $page"

@@ -56,8 +56,8 @@ static void put_args(completion *k, const char *after)
                 break;
             }
         }
-        nnc_json_deinit(&j);
     }
+    nnc_json_deinit(&j);
     nnc_sink_destroy(sink);
 }
 
