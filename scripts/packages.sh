@@ -42,12 +42,17 @@ if [ "${1:-}" = --inside ]; then
     try nnc /usr
     [ -e /usr/share/bash-completion/completions/nnc ] || fail "there is no completion"
     echo "== nnc-dev.deb, nnc-mpi.deb"
-    install /opt/files/nnc-*.deb
+    install /opt/files/nnc-dev_*.deb
     build_with /usr/share
     gcc /opt/nnc/examples/run.c -I/usr/include -o /tmp/run -l:libnnc.a $(pkg-config --static --libs-only-l nnc | sed 's/-lnnc//')
     NNC_PLUGIN_DIR=/usr/lib/nnc /tmp/run /usr/share/nnc/models/mlp.json
-    nnc doctor --format=json | grep -q '"name": "mpi", "found": true' || fail "the plug-in of nnc-mpi is not found"
-    apt-get -qq -y purge nnc nnc-dev nnc-mpi >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
+    if [ "$2" = "$(. /etc/os-release && echo "$VERSION_CODENAME")" ]; then
+        install /opt/files/nnc-mpi_*.deb
+        nnc doctor --format=json | grep -q '"name": "mpi", "found": true' || fail "the plug-in of nnc-mpi is not found"
+    else
+        echo "nnc-mpi needs the MPI of $2, where it was built"
+    fi
+    apt-get -qq -y purge 'nnc*' >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
     echo "== the wheel"
     install python3-venv
     python3 -m venv /srv/venv
@@ -74,4 +79,4 @@ scripts/wheel.sh "$out" "$build"
 if command -v lintian >/dev/null; then
     lintian --no-tag-display-limit --fail-on error "$out"/*.deb
 fi
-NNC_FRESH_FILES=$out scripts/fresh.sh "$release" "scripts/packages.sh --inside"
+NNC_FRESH_FILES=$out scripts/fresh.sh "$release" "scripts/packages.sh --inside $(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")"
