@@ -1,12 +1,8 @@
-# cmake/deps.cmake -- finds the libraries nnc uses: xxHash always, zlib if it is there, cJSON for the tests, the others each for a plug-in.
+# cmake/deps.cmake -- finds the libraries nnc uses: xxHash's header always, zlib if it is there, cJSON for the tests, the others each for a plug-in.
 find_path(XXHASH_INCLUDE xxhash.h)
-find_library(XXHASH_LIBRARY xxhash)
-if(NOT XXHASH_INCLUDE OR NOT XXHASH_LIBRARY)
-  message(FATAL_ERROR "xxHash is needed: apt-get install libxxhash-dev")
+if(NOT XXHASH_INCLUDE)
+  message(FATAL_ERROR "xxHash's header is needed: apt-get install libxxhash-dev")
 endif()
-add_library(nnc_xxhash INTERFACE)
-target_include_directories(nnc_xxhash INTERFACE ${XXHASH_INCLUDE})
-target_link_libraries(nnc_xxhash INTERFACE ${XXHASH_LIBRARY})
 
 add_library(nnc_zlib INTERFACE)
 set(NNC_HAVE_ZLIB OFF)

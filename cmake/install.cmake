@@ -1,14 +1,21 @@
 # cmake/install.cmake -- bin/nnc; libnnc.so and libnnc.a with nnc/nnc.h, nnc.pc and a CMake package; the plug-ins in nnc/ beside the
 # libraries, which find them there. All of it may be moved as a whole: nothing holds the prefix, but the static library's last guess.
+# Components are Debian's packages (cmake/package.cmake): nnc, what programs are built with (dev), and the plug-in that needs an MPI.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME nnc)
 install(TARGETS nnc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS nnc_shared nnc_static LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS nnc_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_COMPONENT dev)
+install(TARGETS nnc_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 foreach(name llvm mpi jpeg png)
   if(TARGET nnc_plugin_${name})
-    install(TARGETS nnc_plugin_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nnc)
+    set(component nnc)
+    if(name STREQUAL mpi)
+      set(component mpi)
+    endif()
+    install(TARGETS nnc_plugin_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nnc COMPONENT ${component})
   endif()
 endforeach()
-install(FILES src/api/nnc.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnc)
-install(FILES src/base/codes.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnc/base)
+install(FILES src/api/nnc.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnc COMPONENT dev)
+install(FILES src/base/codes.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnc/base COMPONENT dev)
 
 # The way from a file in lib/pkgconfig or lib/cmake/nnc back to the prefix.
 file(RELATIVE_PATH NNC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
@@ -20,14 +27,35 @@ if(NNC_HAVE_ZLIB)
   set(NNC_ZLIB_NAME "z;")
 endif()
 configure_file(cmake/nnc.pc.in nnc.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/nnc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/nnc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/nnc)
 configure_package_config_file(cmake/nncConfig.cmake.in nncConfig.cmake INSTALL_DESTINATION ${package}
   PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(nncConfigVersion.cmake COMPATIBILITY SameMajorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/nncConfig.cmake ${CMAKE_BINARY_DIR}/nncConfigVersion.cmake DESTINATION ${package})
+install(FILES ${CMAKE_BINARY_DIR}/nncConfig.cmake ${CMAKE_BINARY_DIR}/nncConfigVersion.cmake DESTINATION ${package} COMPONENT dev)
 
 # The models name their schema as ../docs/schema/...
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/nnc FILES_MATCHING PATTERN *.json)
 install(DIRECTORY docs/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/nnc/docs)
+
+# Manual pages, written by nnc from its tables, and the shells' completion, which asks nnc. Dates are those of the last commit.
+find_package(Git QUIET)
+if(GIT_FOUND AND NOT DEFINED ENV{SOURCE_DATE_EPOCH})
+  execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} log -1 --format=%ct OUTPUT_VARIABLE commit_time ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(commit_time)
+    set(ENV{SOURCE_DATE_EPOCH} ${commit_time})
+  endif()
+endif()
+string(TIMESTAMP NNC_DATE "%Y-%m-%d" UTC)
+find_program(GZIP gzip)
+if(TARGET nnc AND GZIP AND NOT NNC_SANITIZE)
+  set(man ${CMAKE_BINARY_DIR}/man1)
+  add_custom_command(OUTPUT ${man}/nnc.1.gz COMMAND ${CMAKE_COMMAND} -E rm -rf ${man} COMMAND ${CMAKE_COMMAND} -E make_directory ${man} COMMAND nnc --man ${man} ${NNC_DATE}
+    COMMAND ${GZIP} -9nfr ${man} DEPENDS nnc VERBATIM)
+  add_custom_target(nnc_manual ALL DEPENDS ${man}/nnc.1.gz)
+  install(DIRECTORY ${man} DESTINATION ${CMAKE_INSTALL_MANDIR})
+endif()
+install(FILES cmake/completion/nnc.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME nnc)
+install(FILES cmake/completion/_nnc DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES cmake/completion/nnc.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

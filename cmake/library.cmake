@@ -6,7 +6,7 @@ foreach(name IN LISTS nnc_folders)
   list(APPEND objects $<TARGET_OBJECTS:nnc_${name}>)
   list(APPEND folder_targets nnc_${name})
 endforeach()
-set(nnc_library_deps nnc_xxhash nnc_zlib Threads::Threads m ${CMAKE_DL_LIBS})
+set(nnc_library_deps nnc_zlib Threads::Threads m ${CMAKE_DL_LIBS})
 
 add_library(nnc_shared SHARED ${objects})
 set_target_properties(nnc_shared PROPERTIES OUTPUT_NAME nnc EXPORT_NAME nnc VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}

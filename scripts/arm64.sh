@@ -14,7 +14,7 @@ jobs=${JOBS:-$(nproc)}
 
 # libLLVM and what it needs; the C library; nnc's libraries and the tests'.
 packages="libllvm19 libedit2 libffi8 libtinfo6 libxml2 libzstd1 libz3-4 libbsd0 libmd0 libicu72 liblzma5 libstdc++6 libgcc-s1
-    libc6 libc6-dev linux-libc-dev zlib1g zlib1g-dev libxxhash0 libxxhash-dev libcjson1 libcjson-dev"
+    libc6 libc6-dev linux-libc-dev zlib1g zlib1g-dev libxxhash-dev libcjson1 libcjson-dev"
 if [ ! -e "$NNC_SYSROOT/complete" ]; then
     apt=$dir/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/packages" "$NNC_SYSROOT"

@@ -2,6 +2,8 @@
 # scripts/fresh.sh [bookworm|trixie] [demo|test|both|COMMAND] -- runs ./demo.sh, ./test.sh or COMMAND as a newcomer does: as root on a minimal
 # Debian (debootstrap --variant=minbase) that holds a clone of this checkout's last commit and nothing else. Default: bookworm demo.
 #
+# The folder NNC_FRESH_FILES, if set, is there as /opt/files.
+#
 # The machine's own apt sources say where packages come from. The base system and downloaded packages are kept in
 # ${XDG_CACHE_HOME:-~/.cache}/nnc-fresh; everything else is in a temporary folder. Exit code: the command's; 77: not possible here (no root, no
 # debootstrap, no mount namespaces, no network), with one line that says why.
@@ -110,6 +112,7 @@ network "$root/system"
 archives=$root/system/var/cache/apt/archives
 cp "$debs"/*.deb "$archives/" 2>/dev/null
 git clone -q --depth 1 "file://$PWD" "$root/system/opt/nnc" || exit 1
+[ -z "${NNC_FRESH_FILES:-}" ] || cp -r "$NNC_FRESH_FILES" "$root/system/opt/files" || exit 1
 rc=0
 for command in "$@"; do
     printf 'On a minimal %s, commit %s, as root: %s\n' "$release" "$(git rev-parse --short HEAD)" "$command"

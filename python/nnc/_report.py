@@ -39,7 +39,7 @@ class Report:
     def _repr_html_(self):
         if self._html:
             return f'<iframe srcdoc="{escape(self._html)}" style="width: 100%; height: 40em; border: 0"></iframe>'
-        return f"<pre>{escape(str(self))}</pre>"
+        return f'<pre style="white-space: pre; overflow-x: auto">{escape(str(self))}</pre>'
 
 
 def report_by(function, *arguments):

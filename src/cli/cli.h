@@ -107,7 +107,18 @@ extern const int n_commands;
 options default_options(void); /* without flags */
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
 nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
-void print_flags(const command *c, FILE *out);
+const command *find_command(const char *name); /* NULL: none */
+/* Flags that c takes, in the table's order: the first one from *i on, which is moved past it; NULL: no more. */
+const nnc_flag *next_flag(const command *c, size_t *i);
+bool is_switch(const nnc_flag *f); /* has no value */
+bool names_file(const char *expected); /* whether a value that is printed so is a path */
+/* help.c */
+void print_usage(FILE *out);
+void print_help(const command *c);
+/* Writes manual pages of this date, nnc.1 and one for each command, to the folder. False: a file could not be written. */
+bool write_manual(const char *folder, const char *date);
+/* complete.c: prints what the last word may become, for the words of a command line after `nnc`. */
+void complete(int n, char *const *word);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
 nnc_status check_paths(options *o, nnc_sink *sink);
 

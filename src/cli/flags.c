@@ -6,47 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The headings of groups in --help; NULL: no flags of a command. */
-static const char *const heading_of[FLAGS__COUNT] = {
-    [FLAGS_model] = "model",
-    [FLAGS_passes] = "passes",
-    [FLAGS_place] = "model",
-    [FLAGS_sharing] = "model",
-    [FLAGS_mode] = "model",
-    [FLAGS_training] = "training",
-    [FLAGS_loop] = "training",
-    [FLAGS_job] = "training",
-    [FLAGS_compiling] = "compiling",
-    [FLAGS_planning] = "compiling",
-    [FLAGS_partition] = "partitioning",
-    [FLAGS_fit] = "memory",
-    [FLAGS_limit] = "memory",
-    [FLAGS_calibrate] = "measuring",
-    [FLAGS_profile] = "profiling",
-    [FLAGS_sweep] = "sweeping",
-    [FLAGS_report] = "reporting",
-    [FLAGS_debugging] = "compiling, for those who work on nnc",
-    [FLAGS_artifact] = "result",
-    [FLAGS_picture] = "result",
-    [FLAGS_trace] = "result",
-    [FLAGS_inputs] = "inputs and outputs",
-    [FLAGS_outputs] = "inputs and outputs",
-    [FLAGS_timing] = "timing",
-    [FLAGS_percentile] = "timing",
-    [FLAGS_compare] = "comparing",
-    [FLAGS_tolerance] = "comparing",
-    [FLAGS_layers] = "comparing",
-    [FLAGS_onnx_tests] = "comparing, test folders of ONNX",
-    [FLAGS_machine] = "machine",
-    [FLAGS_ranks] = "several ranks",
-    [FLAGS_hardware] = "machine",
-    [FLAGS_format] = "printing",
-    [FLAGS_json] = "printing",
-    [FLAGS_both] = "printing",
-    [FLAGS_verbose] = "printing",
-    [FLAGS_help] = "all commands",
-};
-
 #define AT(f) offsetof(options, f)
 static const nnc_flag own[] = {
 #include "cli/flags.def"
@@ -75,43 +34,15 @@ static bool applies(const command *c, const nnc_flag *f)
     return takes(c, f->group);
 }
 
-static void print_flag(const nnc_flag *f, FILE *out)
+const nnc_flag *next_flag(const command *c, size_t *i)
 {
-    enum { INDENT = 32, WIDTH = 110 };
-    const char *name = f->value.name, *value = f->value.expected;
-    const char *between = !strcmp(name, "-O") ? "" : name[1] == '-' ? "=" : " ";
-    int at = fprintf(out, "  %s%s%s", name, value ? between : "", value ? value : "");
-    if (at < INDENT)
-        at += fprintf(out, "%*s", INDENT - at, "");
-    if (at > INDENT)
-        at = fprintf(out, "\n%*s", INDENT, "") - 1;
-    for (const char *p = f->doc; *p;) {
-        int n = (int)strcspn(p, " ");
-        if (at > INDENT && at + 1 + n > WIDTH)
-            at = fprintf(out, "\n%*s", INDENT, "") - 1;
-        at += fprintf(out, "%s%.*s", at > INDENT ? " " : "", n, p);
-        p += n;
-        p += *p == ' ';
-    }
-    fputc('\n', out);
+    while (*i < n_flags())
+        if (applies(c, flag_at((*i)++)))
+            return flag_at(*i - 1);
+    return NULL;
 }
 
-void print_flags(const command *c, FILE *out)
-{
-    const char *heading = "";
-    for (nnc_flag_group g = 0; g < FLAGS__COUNT; g++) {
-        if (!takes(c, g))
-            continue;
-        if (strcmp(heading, heading_of[g]))
-            fprintf(out, "\n%s:\n", heading_of[g]);
-        heading = heading_of[g];
-        for (size_t i = 0; i < n_flags(); i++)
-            if (flag_at(i)->group == g)
-                print_flag(flag_at(i), out);
-    }
-}
-
-static bool is_switch(const nnc_flag *f)
+bool is_switch(const nnc_flag *f)
 {
     return f->value.kind == NNC_SET_BOOL || f->value.kind == NNC_SET_UNSET;
 }
@@ -260,18 +191,30 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
         c->name, word, c->name);
 }
 
+/* Whether name_of lists the name; otherwise *near is the most similar one, or NULL. */
+static bool is_named(const char *name, const char *(*name_of)(int), const char **near)
+{
+    const char *names[64];
+    size_t n = 0;
+    bool found = false;
+    while (n < NNC_COUNT(names) && (names[n] = name_of((int)n)))
+        found = !strcmp(names[n++], name) || found;
+    *near = nnc_nearest(name, names, n);
+    return found;
+}
+
 /* Rejects unknown passes of --print-after and unknown stages before compiling. */
 static nnc_status check_names(const options *o, nnc_sink *sink)
 {
     const char *stage;
-    if (o->emit && !nnc_is_stage(o->emit, &stage))
+    if (o->emit && !is_named(o->emit, nnc_stage_name, &stage))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit: unknown stage `%s`%s%s; expected graph, kernels, plan, llvm, asm, cuda, ptx, "
             "cubin, dot, svg, onnx, remarks",
             o->emit, stage ? "; did you mean " : "", stage ? stage : "");
     for (int i = 0; i < o->n_print_after; i++) {
         const char *near, *name = o->print_after[i];
-        if (strcmp(name, "all") && !nnc_is_pass(name, &near))
+        if (strcmp(name, "all") && !is_named(name, nnc_pass_name, &near))
             return nnc_fail0(sink, NNC_E_USAGE,
                 near ? "--print-after: unknown pass `%s`; did you mean `%s`?"
                      : "--print-after: unknown pass `%s`; nnc passes lists them%s",
@@ -311,11 +254,11 @@ static nnc_status keep_typed(const nnc_flag *f, const char *value, options *o, n
     return NNC_OK;
 }
 
-static bool names_file(const nnc_flag *f)
+bool names_file(const char *expected)
 {
     static const char *const name[] = {"FILE", "DIR", "PATH", "FOLDER"};
-    for (size_t i = 0; f->value.expected && i < NNC_COUNT(name); i++)
-        if (!strncmp(f->value.expected, name[i], strlen(name[i])))
+    for (size_t i = 0; expected && i < NNC_COUNT(name); i++)
+        if (!strncmp(expected, name[i], strlen(name[i])))
             return true;
     return false;
 }
@@ -332,10 +275,11 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     if (is_switch(f) && value &&
         at < OWN) /* those of training switch off what the model file says */
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
-    const bool more = *i + 1 < argc && !(names_file(f) && !strncmp(argv[*i + 1], "--", 2));
+    const bool more =
+        *i + 1 < argc && !(names_file(f->value.expected) && !strncmp(argv[*i + 1], "--", 2));
     if (!is_switch(f) && !value && more)
         value = argv[++*i];
-    if (!is_switch(f) && (!value || (!*value && names_file(f))))
+    if (!is_switch(f) && (!value || (!*value && names_file(f->value.expected))))
         return nnc_fail0(
             sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
     NNC_TRY(check_twice(f, &before[at], value, sink));

@@ -11,18 +11,6 @@
 #include <malloc.h>
 #endif
 
-#define MODEL_HELP \
-    "MODEL is a model file (.json, docs/model.md; .onnx, docs/onnx.md) or graph text " \
-    "(docs/graph-ir.md); - is standard input.\n"
-#define ARTIFACT_HELP "ARTIFACT is a file made by nnc compile -o.\n"
-#define SEVERAL_HELP \
-    "Several models are one run, each called by its file: --set NAME.batch=8, --output " \
-    "NAME.prob=FILE (docs/partition.md).\n"
-#define EXIT_HELP \
-    "exit codes: 0 done, 1 compared and differs, 2 usage, 3 model rejected, 4 does not fit, 5 " \
-    "device, library or file\n" \
-    "missing or failed, 6 a peer lost, 70 bug in nnc\n"
-
 #define F(group) NNC_FLAGS(group)
 #define MODEL_FLAGS (F(model) | F(mode) | F(training))
 #define COMPILE_FLAGS (MODEL_FLAGS | F(place) | F(compiling) | F(planning))
@@ -186,39 +174,7 @@ const command commands[] = {
 };
 const int n_commands = NNC_COUNT(commands);
 
-static void usage(FILE *out)
-{
-    fputs("nnc: compiles neural networks to fused kernels and runs them\n\nusage: nnc COMMAND "
-          "[FILE] [flags]\n\n",
-        out);
-    for (int i = 0; i < n_commands; i++)
-        fprintf(out, "  %-10s%-22s %s\n", commands[i].name, commands[i].args, commands[i].doc);
-    fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
-          "A flag that is given twice with different values is an error.\n"
-          "Data goes to standard output, messages to standard error.\n"
-          "NNC_CPU=x86-64-v2, -v3 or -v4 in the environment: use no newer instructions than this "
-          "level's (docs/hardware.md).\n"
-          "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
-        out);
-}
-
-static void help(const command *c)
-{
-    printf("nnc %s%s%s [flags]: %s\n", c->name, *c->args ? " " : "", c->args, c->doc);
-    if (*c->args)
-        fputs("\n" MODEL_HELP, stdout);
-    if (strstr(c->args, "ARTIFACT"))
-        fputs(ARTIFACT_HELP, stdout);
-    if (strstr(c->args, "..."))
-        fputs(SEVERAL_HELP, stdout);
-    print_flags(c, stdout);
-    fputs("\nA flag may come twice only with the same value; repeatable ones and lists add up.\n",
-        stdout);
-    if (c->more)
-        printf("\n%s", c->more);
-}
-
-static const command *find_command(const char *name)
+const command *find_command(const char *name)
 {
     for (int i = 0; i < n_commands; i++)
         if (!strcmp(commands[i].name, name))
@@ -325,7 +281,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
     o.sink = sink;
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
-        help(c);
+        print_help(c);
     else if (!st && !(st = check_paths(&o, sink)))
         st = run_and_print(c, &o, sink);
     progress_end();
@@ -350,13 +306,19 @@ int main(int argc, char **argv)
         const command *c = argc > 2 ? find_command(argv[2]) : NULL;
         if (argc > 2 && !c)
             return unknown(argv[2]);
-        c ? help(c) : usage(argc > 1 ? stdout : stderr);
+        c ? print_help(c) : print_usage(argc > 1 ? stdout : stderr);
         return nnc_exit_code(argc > 1 ? close_stdout(NNC_OK) : NNC_E_USAGE);
     }
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         puts("nnc " NNC_VERSION);
         return nnc_exit_code(close_stdout(NNC_OK));
     }
+    if (!strcmp(name, "--complete")) { /* called by the shells' completion */
+        complete(argc - 2, argv + 2);
+        return nnc_exit_code(close_stdout(NNC_OK));
+    }
+    if (!strcmp(name, "--man") && argc == 4) /* called when nnc is built */
+        return nnc_exit_code(write_manual(argv[2], argv[3]) ? NNC_OK : NNC_E_IO);
     const command *c = find_command(name);
     return c ? nnc_exit_code(run_command(c, argc, argv)) : unknown(name);
 }

@@ -150,15 +150,11 @@ static nnc_status emit_machine(
     return n < 0 ? nnc_nomem(sink) : NNC_OK;
 }
 
-bool nnc_is_stage(const char *name, const char **near)
+const char *nnc_stage_name(int i)
 {
     static const char *const names[] = {"graph", "kernels", "plan", "llvm", "asm", "cuda", "ptx",
         "cubin", "dot", "svg", "onnx", "remarks"};
-    *near = nnc_nearest(name, names, NNC_COUNT(names));
-    for (size_t i = 0; i < NNC_COUNT(names); i++)
-        if (!strcmp(name, names[i]))
-            return true;
-    return false;
+    return i < (int)NNC_COUNT(names) ? names[i] : NULL;
 }
 
 /* data: the file of weights that one file of ONNX does not hold, or NULL. */
@@ -281,14 +277,9 @@ void nnc_report_ops(nnc_format f, nnc_text *out)
         nnc_json_end(&w, ']');
 }
 
-bool nnc_is_pass(const char *name, const char **near)
+const char *nnc_pass_name(int i)
 {
-    const char *names[64];
-    size_t n = 0;
-    for (int i = 0; i < nnc_pass_count && n < NNC_COUNT(names); i++)
-        names[n++] = nnc_pass_table[i].name;
-    *near = nnc_nearest(name, names, n);
-    return nnc_pass_find(name) >= 0;
+    return i < nnc_pass_count ? nnc_pass_table[i].name : NULL;
 }
 
 void nnc_report_passes(nnc_format f, nnc_text *out)

@@ -10,9 +10,9 @@
 /* Replaces *m by the result of these passes, in this order (nnc opt). n_pass 0: those of the level. */
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
     nnc_sink *sink) NNC_MUST;
-/* True when a pass has this name; otherwise *near is the most similar name, or NULL. */
-bool nnc_is_pass(const char *name, const char **near);
-bool nnc_is_stage(const char *name, const char **near); /* the same for stages of nnc_emit_text */
+/* Names of the passes, and of the stages of nnc_emit_text; NULL: beyond the last. */
+const char *nnc_pass_name(int i);
+const char *nnc_stage_name(int i);
 
 /* Append the phases before the second run ("first run" in docs/formats.md), as a line of text or as members of an object. */
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);

