@@ -56,11 +56,7 @@ static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
 
 int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
 {
-    struct {
-        int stage, end;
-        bool product;
-        uint32_t axes;
-    } at[NNC_KPARTS];
+    nnc_kpart at[NNC_KPARTS];
     int n = 0, products = 0;
     uint32_t seen = 0;
     for (int s = 0; s < k->n_stage; s++) {
@@ -69,22 +65,18 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
         if (n == 0 || product || at[n - 1].product) {
             if (n == NNC_KPARTS)
                 return 0;
-            at[n].stage = s;
-            at[n].product = product;
-            at[n++].axes = 0;
+            at[n++] = (nnc_kpart){.stage = s, .product = product};
         }
         at[n - 1].end = s + 1;
         at[n - 1].axes |= k->stage[s].axes;
     }
     const bool apart = products > 1 || (products && n > 2);
     for (int i = 0; i < n && apart; i++) {
-        nnc_kpart p = {
-            .stage = at[i].stage, .end = at[i].end, .product = at[i].product, .axes = at[i].axes};
-        if (seen & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
+        if (seen & at[i].axes || !is_apart(k, &at[i]) || nnc_kernel_in_order(k))
             return 0;
-        seen |= p.axes;
+        seen |= at[i].axes;
         if (part)
-            part[i] = p;
+            part[i] = at[i];
     }
     return apart ? n : 0;
 }
@@ -326,6 +318,7 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
 static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     nnc_kschedule *s = &p->k.sched;
+    nnc_kahead ahead;
     int digit[NNC_KAXES];
     bool ok = true;
     *s = (nnc_kschedule){.grain = 1};
@@ -340,6 +333,8 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
         ok = ok && nnc_sched_put(s, KD_order, p->to[digit[i]], 0);
     for (int b = k->n_outer; b < p->k.n_outer; b++)
         ok = ok && nnc_sched_put(s, KD_order, b, 0);
+    if (nnc_sched_has(&k->sched, KD_prefetch) && !nnc_kernel_ahead(&p->k, &ahead))
+        ok = ok && nnc_sched_put(s, KD_prefetch, -1, 1);
     s->domain = nnc_kernel_domain(&p->k);
     return ok;
 }

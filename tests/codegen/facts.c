@@ -598,14 +598,15 @@ TEST(short_sums_of_a_computed_source)
     }
 }
 
-/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if all panels stay
- * in a core's cache, or else in blocks, which prefetch the next panel. */
+/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if these stay in a
+ * core's cache and are much smaller, or else in blocks, which prefetch the next panel. */
 TEST(weights_of_a_residual)
 {
     static const struct {
         int panels, terms, rows;
         bool blocks;
-    } at[] = {{24, 768, 128, true}, {24, 3072, 128, true}, {2, 256, 1024, false}};
+    } at[] = {
+        {24, 768, 128, true}, {24, 3072, 128, true}, {6, 1152, 196, true}, {2, 256, 1024, false}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         const int n = 32 * at[i].panels, m = at[i].rows, c = at[i].terms;
         lowered l = lower_at(512, 2,
@@ -617,6 +618,23 @@ TEST(weights_of_a_residual)
             const nnc_kschedule *s = &l.k->sched;
             CHECK_INT(nnc_sched_n(s, KD_tile, 0) > nnc_sched_n(s, KD_unroll, 0), at[i].blocks);
             CHECK_INT(nnc_sched_has(s, KD_prefetch), at[i].blocks);
+        }
+        end(&l);
+    }
+}
+
+/* The product of Winograd's convolution prefetches weights that come from beyond a core's cache. */
+TEST(weights_of_points)
+{
+    for (int channels = 16; channels <= 64; channels += 48) {
+        lowered l = lower_at(512, 1,
+            "%%x = input : f32[1,%d,28,28]{0,2,3,1}\n%%u = input : f32[36,2,%d,32]\n"
+            "%%y = winograd %%x, %%u {pads=[1,1,1,1], block=[1,7]}\nreturn %%y }",
+            channels, channels);
+        if (l.k) {
+            nnc_kpart part[NNC_KPARTS];
+            CHECK_INT(nnc_kernel_parts(l.k, part), 3);
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_prefetch), channels == 64);
         }
         end(&l);
     }
