@@ -273,6 +273,24 @@ static bool streams_results(const nnc_kernel *k, const product *p, const nnc_tar
     return updates && weights <= nnc_target_local_bytes(t);
 }
 
+/* The tile of axis u, at most `fits` points and about `most`. Threads that divide few rows unevenly, but panels evenly, have whole panels:
+ * each is read once, and each thread computes all of a cheap prologue. */
+static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, int64_t fits,
+    int64_t most, int64_t panels, const nnc_target *t)
+{
+    enum { CHEAP = 16 };
+    const int threads = t && t->threads > 0 ? t->threads : 1;
+    const int64_t extent = k->axis[u].extent, whole = nnc_align_up(extent, n),
+                  width = nnc_sched_width(&k->sched), v = nnc_sched_vec(&k->sched),
+                  tile = even(extent, nnc_min64(fits, nnc_max64(most, n)), n, panels, threads);
+    const bool all = fits == extent && panels % threads == 0 && k->axis[v].extent % width == 0 &&
+                     CHEAP * nnc_value_ns(k, k->ins[k->ins[p->sum].arg[0]].arg[0]) <
+                         nnc_element_ns[NNC_N_multiply_add] * (double)panels;
+    const bool less =
+        busiest(extent, whole, panels, threads) < busiest(extent, tile, panels, threads);
+    return streams_results(k, p, t) ? n : all && less ? whole : tile;
+}
+
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
  * and of `each` points of axis `next`. */
 static bool tile_source(
@@ -287,8 +305,8 @@ static bool tile_source(
     int64_t most = nnc_max64(points * panels / (UNITS * threads), 1); /* points of a block */
     int64_t extent = k->axis[u].extent,
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
-    tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
-    tile = streams_results(k, p, t) ? n : even(extent, tile, n, panels, threads);
+    int64_t others = points / extent * panels; /* units for each block */
+    tile = even_points(k, p, u, n, nnc_min64(tile, extent), most, others, t);
     int groups = groups_axis(k, p);
     bool ok = true;
     if (groups >= 0) { /* a strip for all groups of a few lines in turn */
@@ -309,7 +327,8 @@ static bool tile_source(
             continue;
         int64_t rows = nnc_min64(half / nnc_max64(step_bytes(k, p, a), 1), most);
         rows = nnc_max64(nnc_min64(rows, k->axis[a].extent), 1);
-        rows = even(k->axis[a].extent, rows, a == next ? each : 1, panels, threads);
+        others /= k->axis[a].extent;
+        rows = even(k->axis[a].extent, rows, a == next ? each : 1, others, threads);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_tile, a, rows);
         if (rows < k->axis[a].extent)

@@ -623,6 +623,40 @@ TEST(weights_of_a_residual)
     }
 }
 
+/* Threads divide few rows evenly by whole panels, also where they compute a cheap prologue each, but rows where panels are odd. */
+TEST(threads_divide_panels)
+{
+    static const struct {
+        int outputs;
+        const char *prologue;
+        bool whole;
+    } at[] = {{192, "relu", true}, {192, "silu", false}, {160, "relu", false}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[49,672]\n%%p = input : f32[%d,672,32]\n"
+            "%%t = transpose %%p {perm=[0,2,1]}\n%%w = reshape %%t {shape=[%d,672]}\n"
+            "%%s = %s %%x\n%%y = linear %%s, %%w\nreturn %%y }",
+            at[i].outputs / 32, at[i].outputs, at[i].prologue);
+        if (l.k)
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 0) >= 49, at[i].whole);
+        end(&l);
+    }
+}
+
+/* Rows of an image are divided among threads, too: an odd number of channels' panels does not shorten its blocks. */
+TEST(blocks_of_depthwise_rows)
+{
+    lowered l = lower_at(512, 2,
+        "%%x = input : f32[1,672,14,14]{0,2,3,1}\n%%w = input : f32[672,1,5,5]{2,3,1,0}\n"
+        "%%y = conv %%x, %%w {pads=[2,2,2,2], groups=672}\nreturn %%y }");
+    if (l.k) {
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 0), 7);
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 1), 14);
+        CHECK_INT(l.k->sched.domain, 42);
+    }
+    end(&l);
+}
+
 /* The product of Winograd's convolution prefetches weights that come from beyond a core's cache. */
 TEST(weights_of_points)
 {
