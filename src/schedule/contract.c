@@ -259,16 +259,15 @@ static int groups_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* Does the kernel update an operand that is much larger than its weights, by sums of a source that stays in a core's cache? Then memory is
- * to be read in order: strip by strip, each with all panels of the weights. */
+/* Does the kernel update an operand that is as large as its weights at least, by sums of a source that stays in a core's cache? Then memory
+ * is to be read in order: strip by strip, each with all panels of the weights. */
 static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
-    enum { MUCH = 4 };
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
     const int64_t weights = nnc_mul_sat(w->numel, nnc_dtype_size(w->dtype));
     bool updates = false;
     for (int i = 0; i < k->n_ins; i++)
-        updates |= k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel / MUCH >= w->numel &&
+        updates |= k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel >= w->numel &&
                    nnc_kernel_updates(k, &k->ins[i]);
     return updates && weights <= nnc_target_local_bytes(t);
 }

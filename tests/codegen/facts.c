@@ -599,7 +599,7 @@ TEST(short_sums_of_a_computed_source)
 }
 
 /* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if these stay in a
- * core's cache and are much smaller, or else in blocks, which prefetch the next panel. */
+ * core's cache and are no larger, or else in blocks, which prefetch the next panel. */
 TEST(weights_of_a_residual)
 {
     static const struct {
