@@ -164,11 +164,7 @@ static uint32_t nest_of(const nnc_kernel *k, const nnc_kpart *p)
 
 int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
 {
-    struct {
-        int stage, end;
-        bool product;
-        uint32_t axes;
-    } at[NNC_KPARTS];
+    nnc_kpart at[NNC_KPARTS];
     int n = 0, products = 0;
     uint32_t seen = 0, taken = 0; /* axes of parts; of products, or of any vectors */
     for (int s = 0; s < k->n_stage; s++) {
@@ -177,17 +173,14 @@ int nnc_kernel_parts(const nnc_kernel *k, nnc_kpart *part)
         if (n == 0 || product || at[n - 1].product) {
             if (n == NNC_KPARTS)
                 return 0;
-            at[n].stage = s;
-            at[n].product = product;
-            at[n++].axes = 0;
+            at[n++] = (nnc_kpart){.stage = s, .product = product};
         }
         at[n - 1].end = s + 1;
         at[n - 1].axes |= k->stage[s].axes;
     }
     const bool apart = products > 1 || (products && n > 2);
     for (int i = 0; i < n && apart; i++) {
-        nnc_kpart p = {
-            .stage = at[i].stage, .end = at[i].end, .product = at[i].product, .axes = at[i].axes};
+        nnc_kpart p = at[i];
         const uint32_t own = p.product ? p.axes : last_axes(k, &p);
         if (seen & own || taken & p.axes || !is_apart(k, &p) || nnc_kernel_in_order(k))
             return 0;
@@ -482,6 +475,7 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
 static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     nnc_kschedule *s = &p->k.sched;
+    nnc_kahead ahead;
     int digit[NNC_KAXES];
     bool ok = true;
     *s = (nnc_kschedule){.grain = 1};
@@ -497,6 +491,8 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
     for (int b = k->n_outer; b < p->k.n_outer; b++)
         ok = ok && nnc_sched_put(s, KD_order, b, 0) &&
              (!p->nest || nnc_sched_put(s, KD_tile, b, p->k.axis[b].extent));
+    if (nnc_sched_has(&k->sched, KD_prefetch) && !nnc_kernel_ahead(&p->k, &ahead))
+        ok = ok && nnc_sched_put(s, KD_prefetch, -1, 1);
     s->domain = nnc_kernel_domain(&p->k);
     return ok;
 }

@@ -294,26 +294,24 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
     decline(p, first, core, e);
 }
 
-bool epilogue_of_library(pass *p, nnc_ref v)
+const nnc_node *epilogue_of(pass *p, nnc_ref v)
 {
     const nnc_node *last = def_of(p, v), *c = last;
     epilogue e = {0};
     nnc_post post;
-    if (target_of(p, last)->kind == NNC_T_cpu)
-        return false;
     while (c->n_in && !is_contraction(p, c) && nnc_node_post(c, &post)) {
         int k = c->n_in > 1 && edit_only_user(p, c->in[0]) != c;
         if (edit_only_user(p, c->in[k]) != c)
-            return false;
+            return NULL;
         c = nnc_def(p->g, c->in[k]);
     }
     if (c == last || !is_contraction(p, c) || is_kernel_conv(p, c, NULL))
-        return false;
+        return NULL;
     epilogue_plan(p, node_index(p, c), &e);
     bool ends = false;
     for (int k = 0; k < e.n; k++)
         ends = ends || e.node[k] == node_index(p, last);
-    return ends;
+    return ends ? c : NULL;
 }
 
 /* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for a gradient of one, which

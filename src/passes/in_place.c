@@ -9,7 +9,7 @@
  *   - it is no output of the graph,
  *   - its memory order is the result's, and everything is on one device,
  *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot. An
- *     activation that such a call will compute in its epilogue counts as computed by the library.
+ *     activation in the epilogue of a contraction is computed by that.
  * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
  * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
  * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once.
@@ -48,10 +48,10 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
     return target_of(p, n)->kind == NNC_T_cpu && engine_of(p, n);
 }
 
-/* Does a library's call compute v in its epilogue, if fuse_epilogue runs? */
-static bool in_epilogue(pass *p, nnc_ref v)
+/* The contraction that computes v in its epilogue, if fuse_epilogue runs, or NULL. */
+static const nnc_node *in_epilogue(pass *p, nnc_ref v)
 {
-    return p->will_run >> PASS_fuse_epilogue & 1 && epilogue_of_library(p, v);
+    return p->will_run >> PASS_fuse_epilogue & 1 ? epilogue_of(p, v) : NULL;
 }
 
 /* May a part of type t not begin at byte `at` of node n's tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
@@ -137,7 +137,8 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is computed on another device";
     if (v == n->in[k] && memcmp(type_of(p, v)->order, t->order, t->rank))
         return "has another memory order";
-    if (!nnc_type_is_dense(t) && (!takes_gaps(p, d) || in_epilogue(p, v)))
+    const nnc_node *by = in_epilogue(p, v);
+    if (!nnc_type_is_dense(t) && !takes_gaps(p, by ? by : d))
         return "is written by a library";
     const char *why = reader_objects(s, v, t, n);
     return why || v == n->in[k] ? why : reader_objects(s, n->in[k], t, n);

@@ -179,8 +179,8 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* Will a library call compute v in its epilogue after fuse_epilogue? */
-bool epilogue_of_library(pass *p, nnc_ref v);
+/* The contraction that will compute v in its epilogue after fuse_epilogue, or NULL. */
+const nnc_node *epilogue_of(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */
 /* siblings.c: if v is a result of splits or slices along one dimension *axis: what they divide, *x, and v's first index there. They are
  * followed up to the tensor `until`, or as many as there are. False: it is not. */
@@ -253,8 +253,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
 /* pack_weights.c: reason why the second operand of contraction or fused node i is not packed into panels; NULL: it is. */
 const char *panels_blocked(const pass *p, uint32_t i);
-/* pack_weights.c: outputs per panel: two vectors of sums, or one; 0: neither divides them. One vector for each value of the source is half
- * as fast where multiply-adds do not broadcast it themselves, so that without AVX-512 a single panel of all outputs is better. */
+/* pack_weights.c: outputs per panel, a pair of vectors; 0: pairs do not divide them, and all are a single panel. */
 int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs);
 /* pack_weights.c: builds fused node v, of several contractions, once more with panels for those of their second operands that are
  * operands of the node and can be packed. Does not redirect uses. NNC_NONE: p->status. */

@@ -35,10 +35,8 @@ typedef struct packs {
 
 int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs)
 {
-    int64_t lanes = t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
-    if (outputs % (2 * lanes) == 0)
-        return 2 * lanes;
-    return t->vector_bits >= 512 && outputs % lanes == 0 ? lanes : 0;
+    const int64_t pair = t->vector_bits / 4 / nnc_max64(nnc_dtype_size(d), 4);
+    return outputs % pair == 0 ? pair : 0;
 }
 
 /* The dimension of contraction n's second operand that runs over the outputs of a group, and *terms: over those of the sum (channels);

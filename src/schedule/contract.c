@@ -259,15 +259,35 @@ static int groups_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* Does the kernel update an operand as large as its results by sums of a source that stays in a core's cache? Then memory is to be read in
- * order: strip by strip, each with all panels of the weights. */
+/* Does the kernel update an operand that is as large as its weights at least, by sums of a source that stays in a core's cache? Then memory
+ * is to be read in order: strip by strip, each with all panels of the weights. */
 static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
+    const int64_t weights = nnc_mul_sat(w->numel, nnc_dtype_size(w->dtype));
     bool updates = false;
     for (int i = 0; i < k->n_ins; i++)
-        updates |= nnc_kernel_updates(k, &k->ins[i]);
-    return updates && nnc_mul_sat(w->numel, nnc_dtype_size(w->dtype)) <= nnc_target_local_bytes(t);
+        updates |= k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel >= w->numel &&
+                   nnc_kernel_updates(k, &k->ins[i]);
+    return updates && weights <= nnc_target_local_bytes(t);
+}
+
+/* The tile of axis u, at most `fits` points and about `most`. Threads that divide few rows unevenly, but panels evenly, have whole panels:
+ * each is read once, and each thread computes all of a cheap prologue. */
+static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, int64_t fits,
+    int64_t most, int64_t panels, const nnc_target *t)
+{
+    enum { CHEAP = 16 };
+    const int threads = t && t->threads > 0 ? t->threads : 1;
+    const int64_t extent = k->axis[u].extent, whole = nnc_align_up(extent, n),
+                  width = nnc_sched_width(&k->sched), v = nnc_sched_vec(&k->sched),
+                  tile = even(extent, nnc_min64(fits, nnc_max64(most, n)), n, panels, threads);
+    const bool all = fits == extent && panels % threads == 0 && k->axis[v].extent % width == 0 &&
+                     CHEAP * nnc_value_ns(k, k->ins[k->ins[p->sum].arg[0]].arg[0]) <
+                         nnc_element_ns[NNC_N_multiply_add] * (double)panels;
+    const bool less =
+        busiest(extent, whole, panels, threads) < busiest(extent, tile, panels, threads);
+    return streams_results(k, p, t) ? n : all && less ? whole : tile;
 }
 
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
@@ -284,8 +304,8 @@ static bool tile_source(
     int64_t most = nnc_max64(points * panels / (UNITS * threads), 1); /* points of a block */
     int64_t extent = k->axis[u].extent,
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
-    tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
-    tile = streams_results(k, p, t) ? n : even(extent, tile, n, panels, threads);
+    int64_t others = points / extent * panels; /* units for each block */
+    tile = even_points(k, p, u, n, nnc_min64(tile, extent), most, others, t);
     int groups = groups_axis(k, p);
     bool ok = true;
     if (groups >= 0) { /* a strip for all groups of a few lines in turn */
@@ -306,7 +326,8 @@ static bool tile_source(
             continue;
         int64_t rows = nnc_min64(half / nnc_max64(step_bytes(k, p, a), 1), most);
         rows = nnc_max64(nnc_min64(rows, k->axis[a].extent), 1);
-        rows = even(k->axis[a].extent, rows, a == next ? each : 1, panels, threads);
+        others /= k->axis[a].extent;
+        rows = even(k->axis[a].extent, rows, a == next ? each : 1, others, threads);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_tile, a, rows);
         if (rows < k->axis[a].extent)

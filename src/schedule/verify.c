@@ -189,7 +189,7 @@ static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_kpart part[NNC_KPARTS];
     const int n = nnc_kernel_parts(k, part), tiled = nnc_parts_tiled(k);
-    int vectors = 0, tiles = 0;
+    int vectors = 0, tiles = 0, ahead = nnc_sched_has(s, KD_prefetch);
     bool ok = axes_ok(k) && n > 0 && s->grain >= 1 && s->domain == nnc_kernel_domain(k) &&
               nnc_kernel_scratch(k) <= (int64_t)1 << 40;
     for (int i = 0; i < s->n && ok; i++) {
@@ -197,7 +197,8 @@ static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
         vectors += d->what == KD_vector;
         tiles += d->what == KD_tile && d->axis < k->n_outer;
         ok = d->what == KD_tile || d->what == KD_order || d->what == KD_unroll ||
-             (d->what == KD_vector && d->axis >= k->n_outer);
+             (d->what == KD_vector && d->axis >= k->n_outer) ||
+             (d->what == KD_prefetch && d->n == 1);
     }
     if (!ok || vectors != n || tiles > 1)
         return nnc_bad_kernel(k, sink, "the schedule contradicts the parts");
@@ -210,8 +211,9 @@ static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
             return nnc_bad_kernel(k, sink, why ? why : "a part has no vector axis");
         NNC_TRY(nnc_kernel_verify(&part[i].k, sink));
         NNC_TRY(directives_ok(&part[i].k, true, sink));
+        ahead &= !nnc_sched_has(&part[i].k.sched, KD_prefetch);
     }
-    return NNC_OK;
+    return ahead ? nnc_bad_kernel(k, sink, "no part prefetches weights") : NNC_OK;
 }
 
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)

@@ -598,14 +598,15 @@ TEST(short_sums_of_a_computed_source)
     }
 }
 
-/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if all panels stay
- * in a core's cache, or else in blocks, which prefetch the next panel. */
+/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if these stay in a
+ * core's cache and are no larger, or else in blocks, which prefetch the next panel. */
 TEST(weights_of_a_residual)
 {
     static const struct {
         int panels, terms, rows;
         bool blocks;
-    } at[] = {{24, 768, 128, true}, {24, 3072, 128, true}, {2, 256, 1024, false}};
+    } at[] = {
+        {24, 768, 128, true}, {24, 3072, 128, true}, {6, 1152, 196, true}, {2, 256, 1024, false}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         const int n = 32 * at[i].panels, m = at[i].rows, c = at[i].terms;
         lowered l = lower_at(512, 2,
@@ -617,6 +618,57 @@ TEST(weights_of_a_residual)
             const nnc_kschedule *s = &l.k->sched;
             CHECK_INT(nnc_sched_n(s, KD_tile, 0) > nnc_sched_n(s, KD_unroll, 0), at[i].blocks);
             CHECK_INT(nnc_sched_has(s, KD_prefetch), at[i].blocks);
+        }
+        end(&l);
+    }
+}
+
+/* Threads divide few rows evenly by whole panels, also where they compute a cheap prologue each, but rows where panels are odd. */
+TEST(threads_divide_panels)
+{
+    static const struct {
+        int outputs;
+        const char *prologue;
+        bool whole;
+    } at[] = {{192, "relu", true}, {192, "silu", false}, {160, "relu", false}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        lowered l = lower_at(512, 2,
+            "%%x = input : f32[49,672]\n%%p = input : f32[%d,672,32]\n"
+            "%%t = transpose %%p {perm=[0,2,1]}\n%%w = reshape %%t {shape=[%d,672]}\n"
+            "%%s = %s %%x\n%%y = linear %%s, %%w\nreturn %%y }",
+            at[i].outputs / 32, at[i].outputs, at[i].prologue);
+        if (l.k)
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 0) >= 49, at[i].whole);
+        end(&l);
+    }
+}
+
+/* Rows of an image are divided among threads, too: an odd number of channels' panels does not shorten its blocks. */
+TEST(blocks_of_depthwise_rows)
+{
+    lowered l = lower_at(512, 2,
+        "%%x = input : f32[1,672,14,14]{0,2,3,1}\n%%w = input : f32[672,1,5,5]{2,3,1,0}\n"
+        "%%y = conv %%x, %%w {pads=[2,2,2,2], groups=672}\nreturn %%y }");
+    if (l.k) {
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 0), 7);
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 1), 14);
+        CHECK_INT(l.k->sched.domain, 42);
+    }
+    end(&l);
+}
+
+/* The product of Winograd's convolution prefetches weights that come from beyond a core's cache. */
+TEST(weights_of_points)
+{
+    for (int channels = 16; channels <= 64; channels += 48) {
+        lowered l = lower_at(512, 1,
+            "%%x = input : f32[1,%d,28,28]{0,2,3,1}\n%%u = input : f32[36,2,%d,32]\n"
+            "%%y = winograd %%x, %%u {pads=[1,1,1,1], block=[1,7]}\nreturn %%y }",
+            channels, channels);
+        if (l.k) {
+            nnc_kpart part[NNC_KPARTS];
+            CHECK_INT(nnc_kernel_parts(l.k, part), 3);
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_prefetch), channels == 64);
         }
         end(&l);
     }

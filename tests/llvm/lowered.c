@@ -415,6 +415,9 @@ static const struct {
      "{perm=[0,4,3,1,2]}\n%w = reshape %t {shape=[64,130,3,3]}\n%z = conv %i, %w "
      "{pads=[1,1,1,1]}\nreturn %z }",
         true},
+    {"%x = input : f32[1,64,13,13]{0,2,3,1}\n%p = input : f32[36,2,64,32]\n"
+     "%y = winograd %x, %p {pads=[1,1,1,1], block=[1,2]}",
+        true},
     /* gradients of weights: a window's row of a depthwise one is summed together */
     {"%x = input : f32[2,40,13,15]{0,2,3,1}\n%d = input : f32[2,40,13,15]{0,2,3,1}\n%y = "
      "conv_wgrad %x, %d {kernel=[5,5], pads=[2,2,2,2], groups=40}",
