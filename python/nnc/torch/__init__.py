@@ -1,0 +1,188 @@
+"""torch.compile(model, backend="nnc"): PyTorch models through nnc.
+
+    fast = torch.compile(model.eval(), backend="nnc")
+    with torch.inference_mode():
+        y = fast(x)
+
+Dynamo's graph goes through AOTAutograd to aten ops and from there to nnc's graph (lower.py, ops.py). Ops that nnc does not have are
+run by PyTorch, with one warning that names them; nnc runs the parts between. Graphs that record gradients are run by PyTorch, too.
+Each shape is compiled once; weights are constants that nnc reads where they lie, and a weight that changes (by its version counter or
+its memory) is compiled anew.
+"""
+
+import copy
+import threading
+import warnings
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from .graph import Unsupported
+from .lower import Lowering, split
+from .ops import TABLE
+from .runtime import Error, Program, has_cuda
+
+__all__ = ["backend", "Report", "reports"]
+
+reports = []            # one Report for each graph compiled, newest last
+warned = set()
+
+
+class Report:
+    """What became of a graph: `parts` nnc programs, and `missing`: the aten ops that PyTorch runs, with the reason."""
+
+    def __init__(self, parts, missing):
+        self.parts, self.missing = parts, missing
+
+    @property
+    def whole(self):
+        return self.parts == 1 and not self.missing
+
+    def __repr__(self):
+        rest = "".join(f"\n  {op}: {why}" for op, why in self.missing.items())
+        return f"{self.parts} nnc program{'s' * (self.parts != 1)}" + (", by PyTorch:" + rest if rest else "")
+
+
+def warn_once(text):
+    if text not in warned:
+        warned.add(text)
+        warnings.warn(text, stacklevel=3)
+
+
+class Call:
+    """One nnc program: takes the arguments of the graph, or of the part of it, that it computes."""
+
+    def __init__(self, lowering, options):
+        self.low = lowering.lowered()
+        self.single = lowering.single
+        self.program = Program(self.low.text, self.low.weights, options) if self.low.text else None
+
+    def __call__(self, *args):
+        low = self.low
+        outs = ()
+        if self.program:
+            outs = self.program([(args[i].permute(order) if order else args[i]).contiguous() for i, order in low.inputs], low.outputs)
+        ys = []
+        for kind, x, order in low.results:
+            if kind == "out":
+                y = outs[x]
+                ys.append(y.permute([order.index(d) for d in range(len(order))]) if order else y)
+            else:
+                ys.append(args[x] if kind == "arg" else x.clone() if kind == "tensor" else x)
+        return ys[0] if self.single else ys
+
+
+class Part(torch.nn.Module):
+    """A part of a graph, in place of the submodule with its nodes."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args):
+        return self.call(*args)
+
+
+def mark(t):
+    """Changes when a tensor is written to or moved."""
+    return t.data_ptr(), 0 if t.is_inference() else t._version
+
+
+class Variant:
+    """A graph compiled for one set of shapes and weights."""
+
+    def __init__(self, gm, args, static, options):
+        self.weights = {i: args[i] for i in static}
+        self.marks = [mark(t) for t in self.weights.values()]
+        try:
+            self.run = self.compile(gm, args, options)
+        except Error as e:
+            warn_once(f"nnc: the model is run by PyTorch: {e}")
+            reports.append(Report(0, {"compile": str(e)}))
+            self.run = gm
+
+    def current(self, args):
+        return all(mark(args[i]) == m for i, m in zip(self.weights, self.marks))
+
+    def stale(self):
+        """One of its weights has been overwritten since."""
+        return any(mark(t) != m for t, m in zip(self.weights.values(), self.marks))
+
+    def compile(self, gm, args, options):
+        if any(isinstance(a, torch.Tensor) and a.device.type != "cpu" for a in args) and not has_cuda():
+            warn_once("nnc: no CUDA device that nnc can use; the model is run by PyTorch")
+            return gm
+        gm = respecialised(gm, args)
+        lowering = Lowering(gm, self.weights).run()
+        if not lowering.missing:
+            reports.append(Report(1, {}))
+            return Call(lowering, options)
+        missing = {}
+        for node, why in lowering.missing.items():
+            missing.setdefault(str(node.target), why)
+        parts = 0
+        fused = split(gm, lowering.missing)
+        places = [n for n in fused.graph.nodes if n.op == "placeholder"]
+        for node in [n for n in fused.graph.nodes if n.op == "call_module"]:
+            static = {k: self.weights[places.index(a)] for k, a in enumerate(node.args) if a in places and places.index(a) in self.weights}
+            part = Lowering(getattr(fused, node.target), static).run()
+            assert not part.missing, part.missing
+            setattr(fused, node.target, Part(Call(part, options)))
+            parts += 1
+        reports.append(Report(parts, missing))
+        warn_once("nnc: run by PyTorch: " + "; ".join(f"{op} ({why})" for op, why in missing.items()))
+        return fused
+
+
+def respecialised(gm, args):
+    """A copy of the graph, whose shapes are those of these arguments."""
+    gm = copy.deepcopy(gm)
+    symbolic = any(isinstance(n.meta.get("val"), torch.SymInt) or isinstance(n.meta.get("val"), torch.Tensor) and
+                   any(isinstance(s, torch.SymInt) for s in n.meta["val"].shape) for n in gm.graph.nodes)
+    if symbolic:
+        FakeTensorProp(gm).propagate(*args)
+    return gm
+
+
+class Compiled:
+    """A graph of aten ops, compiled when it is first called with arguments of new shapes or new weights."""
+    _boxed_call = True
+
+    def __init__(self, gm, static, options):
+        self.gm, self.static, self.options = gm, static, options
+        self.variants = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, args):
+        key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for i, a in enumerate(args) if i not in self.static)
+        for v in self.variants.get(key, ()):
+            if v.current(args):
+                return v.run(*args)
+        with self.lock:
+            v = Variant(self.gm, args, self.static, self.options)
+            self.variants[key] = [v, *(w for w in self.variants.get(key, ()) if not w.stale())]
+        return v.run(*args)
+
+
+def compile_graph(gm, example_inputs, options):
+    context = TracingContext.try_get()
+    static = context.fw_metadata.static_input_indices if context and context.fw_metadata else []
+    return Compiled(gm, frozenset(static), options)
+
+
+def decompositions():
+    """Of ops that are no row of the table."""
+    return {op: f for op, f in core_aten_decompositions().items() if op not in TABLE}
+
+
+def backend(gm, example_inputs, options=None, **kwargs):
+    """The backend "nnc" of torch.compile. options: those of nnc.compile, such as {"math": "fast"}."""
+    options = {**(options or {}), **kwargs}
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+        warn_once("nnc: gradients are recorded, so the model is run by PyTorch; call it under torch.inference_mode() or no_grad()")
+        return gm.forward
+    run = aot_autograd(fw_compiler=lambda g, x: compile_graph(g, x, options), decompositions=decompositions())
+    return run(gm, example_inputs)
