@@ -12,6 +12,7 @@ its memory) is compiled anew.
 
 import copy
 import threading
+import time
 import warnings
 
 import torch
@@ -20,10 +21,10 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from .graph import Unsupported
+import nnc
+
 from .lower import Lowering, split
 from .ops import TABLE
-from .runtime import Error, Program, has_cuda
 
 __all__ = ["backend", "Report", "reports"]
 
@@ -32,10 +33,11 @@ warned = set()
 
 
 class Report:
-    """What became of a graph: `parts` nnc programs, and `missing`: the aten ops that PyTorch runs, with the reason."""
+    """What became of a graph: `parts` nnc programs, `missing`: the aten ops that PyTorch runs, with the reason, and the seconds that
+    lowering and nnc.compile took."""
 
-    def __init__(self, parts, missing):
-        self.parts, self.missing = parts, missing
+    def __init__(self, parts, missing, seconds=0):
+        self.parts, self.missing, self.seconds = parts, missing, seconds
 
     @property
     def whole(self):
@@ -58,20 +60,22 @@ class Call:
     def __init__(self, lowering, options):
         self.low = lowering.lowered()
         self.single = lowering.single
-        self.program = Program(self.low.text, self.low.weights, options) if self.low.text else None
+        options = {"threads": torch.get_num_threads(), **options}
+        self.program = nnc.compile(self.low.text, weights=self.low.weights or None, **options) if self.low.text else None
 
     def __call__(self, *args):
         low = self.low
         outs = ()
         if self.program:
-            outs = self.program([(args[i].permute(order) if order else args[i]).contiguous() for i, order in low.inputs], low.outputs)
+            outs = [torch.empty(shape, dtype=dtype) for shape, dtype in low.outputs]
+            self.program(*((args[i].permute(order) if order else args[i]).cpu().contiguous() for i, order in low.inputs), out=outs)
         ys = []
-        for kind, x, order in low.results:
+        for kind, x, order, device in low.results:
             if kind == "out":
-                y = outs[x]
+                y = outs[x].to(device)
                 ys.append(y.permute([order.index(d) for d in range(len(order))]) if order else y)
             else:
-                ys.append(args[x] if kind == "arg" else x.clone() if kind == "tensor" else x)
+                ys.append(args[x] if kind == "arg" else x.to(device, copy=True) if kind == "tensor" else x)
         return ys[0] if self.single else ys
 
 
@@ -97,12 +101,14 @@ class Variant:
     def __init__(self, gm, args, static, options):
         self.weights = {i: args[i] for i in static}
         self.marks = [mark(t) for t in self.weights.values()]
+        start = time.perf_counter()
         try:
             self.run = self.compile(gm, args, options)
-        except Error as e:
+        except nnc.Error as e:
             warn_once(f"nnc: the model is run by PyTorch: {e}")
             reports.append(Report(0, {"compile": str(e)}))
             self.run = gm
+        reports[-1].seconds = time.perf_counter() - start
 
     def current(self, args):
         return all(mark(args[i]) == m for i, m in zip(self.weights, self.marks))
@@ -112,9 +118,11 @@ class Variant:
         return any(mark(t) != m for t, m in zip(self.weights.values(), self.marks))
 
     def compile(self, gm, args, options):
-        if any(isinstance(a, torch.Tensor) and a.device.type != "cpu" for a in args) and not has_cuda():
-            warn_once("nnc: no CUDA device that nnc can use; the model is run by PyTorch")
-            return gm
+        devices = {a.device.type for a in args if isinstance(a, torch.Tensor) and a.dim()}
+        if devices == {"cuda"}:
+            options = {"target": "cuda", **options}     # nnc.DeviceError where nnc finds none
+        elif devices - {"cpu"}:
+            raise nnc.DeviceError(f"tensors on {', '.join(sorted(devices))}")
         gm = respecialised(gm, args)
         lowering = Lowering(gm, self.weights).run()
         if not lowering.missing:

@@ -99,7 +99,7 @@ class Graph:
         return self.transpose(v, inverse(order)) if order else v
 
     def known(self, tensor, weight=False):
-        return self.add(Value(tuple(tensor.shape), dtype_of(tensor), "param", tensor=tensor, weight=weight))
+        return self.add(Value(tuple(tensor.shape), dtype_of(tensor), "param", tensor=tensor.cpu(), weight=weight))
 
     def const(self, number, dtype):
         """A scalar. Integers and bools are given exactly."""

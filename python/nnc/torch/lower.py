@@ -8,7 +8,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.utils import _pytree as pytree
 
 from .graph import Graph, Unsupported, Value, memory_order
-from .ops import TABLE
+from .ops import TABLE, torch_dtype
 
 
 @dataclass
@@ -17,7 +17,8 @@ class Lowered:
     text: str
     weights: dict                       # name in the text -> tensor
     inputs: list                        # (index among the caller's arguments, memory order or None)
-    results: list                       # of each result: ("out", output, memory order), ("arg", index), ("tensor", t) or ("number", x)
+    results: list                       # of each result: ("out", output, memory order, device), ("arg", index, ..), ("tensor", t, _, device)
+                                        # or ("number", x, ..)
     outputs: list                       # (shape, torch dtype) of each output of the text
     missing: dict = field(default_factory=dict)     # fx node -> reason
 
@@ -96,24 +97,23 @@ class Lowering:
         for node in self.result_nodes:
             x = self.env[node] if isinstance(node, torch.fx.Node) else node
             if isinstance(node, torch.fx.Node) and node.op == "placeholder":
-                results.append(("arg", self.index[node], None))
+                results.append(("arg", self.index[node], None, None))
             elif not isinstance(x, Value):
-                results.append(("number", x, None))
+                results.append(("number", x, None, None))
             elif x.known:
-                results.append(("tensor", x.tensor, None))
+                results.append(("tensor", x.tensor, None, node.meta["val"].device))
             else:
                 order = memory_order(node.meta["val"])
                 y = self.g.transpose(x, order) if order else x
                 if y not in outputs:
                     outputs.append(y)
-                results.append(("out", outputs.index(y), order))
+                results.append(("out", outputs.index(y), order, node.meta["val"].device))
         weights = {}
 
         def contents(name, tensor):
             weights[name] = tensor.contiguous()
-            return ""
+            return f' = gen("{name}", seed=0, scale=1)'
         text, inputs = self.g.text(outputs, contents) if outputs else ("", [])
-        from .ops import torch_dtype
         return Lowered(text, weights, inputs, results, [(y.shape, torch_dtype(y.dtype)) for y in outputs])
 
 
