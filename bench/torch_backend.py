@@ -6,7 +6,7 @@ magnitude, the time to the first result, and the run time beside eager's, timed 
     python3 bench/torch_backend.py --venv DIR                     all models
     ... --only resnet18,bert                                      these
     ... --inductor                                                torch.compile's own backend, too
-    ... --threads 2 --rounds 5
+    ... --threads 2 --rounds 5                                    rounds 0: without run times
 
 Run times are the best of the rounds and their median, in ms. nnc's
 seconds are those of lowering and nnc.compile; the rest of the first result is Dynamo, AOTAutograd, packing of weights and the run. Needs the package nnc in DIR or on
@@ -143,7 +143,8 @@ def measure(name, a):
                     n += 1
                 times[kind].append((time.perf_counter() - start) / n * 1e3)
         for kind, t in times.items():
-            row[kind] = [min(t), sorted(t)[len(t) // 2]]
+            if t:
+                row[kind] = [min(t), sorted(t)[len(t) // 2]]
     return row
 
 

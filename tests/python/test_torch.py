@@ -343,3 +343,33 @@ def test_graph_break():
             return y * 2
         return y
     check(f, some(3, 4), whole=False)
+
+
+def test_module_by_export():
+    net, x = Net().eval(), some(2, 3, 8, 8)
+    model = nt.compile_module(net, (x,))
+    assert [i.name for i in model.inputs] == ["x"] and "conv.weight" in model.emit("graph").decode()
+    close(torch.from_numpy(model(x=x)[0]), net(x).detach())
+
+    class Ids(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.e, self.l = nn.Embedding(20, 16), nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+
+        def forward(self, ids, mask):
+            return self.l(self.e(ids), src_key_padding_mask=mask), ids
+    net, ids = Ids().eval(), some(2, 5, dtype=torch.int64).abs()
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    mask[1, 3:] = True
+    y, same = nt.compile_module(net, (ids, mask))(ids, mask)
+    want = net(ids, mask)[0].detach()
+    close(torch.from_numpy(y)[~mask], want[~mask])
+    assert (same == ids.numpy()).all()
+
+
+def test_export_names_what_is_missing():
+    class Det(nn.Module):
+        def forward(self, x):
+            return torch.linalg.det(x)
+    with pytest.raises(nt.nnc.UsageError, match="_linalg_det"):
+        nt.compile_module(Det(), (some(3, 3),))

@@ -19,6 +19,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 import nnc
@@ -26,7 +27,7 @@ import nnc
 from .lower import Lowering, split
 from .ops import TABLE
 
-__all__ = ["backend", "Report", "reports"]
+__all__ = ["Report", "backend", "compile_module", "reports"]
 
 reports = []            # one Report for each graph compiled, newest last
 warned = set()
@@ -184,6 +185,30 @@ def compile_graph(gm, example_inputs, options):
 def decompositions():
     """Of ops that are no row of the table."""
     return {op: f for op, f in core_aten_decompositions().items() if op not in TABLE}
+
+
+def compile_module(module, args=(), kwargs=None, **options):
+    """A torch.nn.Module, as it is now, as an nnc.Model for arguments of these shapes; by torch.export and the same table.
+
+    Its inputs have the names of forward's parameters, its outputs are y0, y1, ... in the order in which they occur in the result.
+    Raises nnc.UsageError, which names the ops, where nnc cannot express the module."""
+    program = torch.export.export(module, tuple(args), kwargs, strict=False)
+    table = torch.export.default_decompositions()
+    for op in [op for op in table if op in TABLE]:
+        table.pop(op)
+    program = program.run_decompositions(table)
+    given, names = program.graph_signature.input_specs, []
+    static = {}
+    for i, spec in enumerate(given):
+        names.append(spec.target or spec.arg.name)
+        if spec.kind is not InputKind.USER_INPUT:
+            static[i] = {**program.constants, **program.state_dict}[spec.target]
+    lowering = Lowering(program.graph_module, static, names).run()
+    if lowering.missing:
+        raise nnc.UsageError("nnc cannot express " + "; ".join(f"{op.target} ({why})" for op, why in lowering.missing.items()))
+    kept = [s.kind is OutputKind.USER_OUTPUT for s in program.graph_signature.output_specs]
+    low = lowering.named([node for node, keep in zip(lowering.result_nodes, kept) if keep])
+    return nnc.compile(low.text, weights=low.weights or None, **options)
 
 
 def backend(gm, example_inputs, options=None, **kwargs):

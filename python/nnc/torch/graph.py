@@ -5,7 +5,7 @@ need is printed, so that the lowering of an aten op (ops.py) can be written with
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -37,7 +37,8 @@ class Value:
     weight: bool = False
     results: list = None        # of a node with several: all of them, in order
     loc: str = ""
-    name: str = field(default="", compare=False)
+    name: str = ""              # of the user's input or weight
+    label: str = ""             # in the text
 
     @property
     def rank(self):
@@ -77,8 +78,7 @@ def broadcast_shape(*shapes):
 
 
 class Graph:
-    def __init__(self, name="torch"):
-        self.name = name
+    def __init__(self):
         self.values = []            # in order of definition
         self.seen = {}              # (op, operands, attrs, dtype, shape) -> value
         self.inputs = []            # (value, index among the caller's arguments, memory order or None)
@@ -91,15 +91,15 @@ class Graph:
         self.values.append(v)
         return v
 
-    def input(self, tensor_like, index):
+    def input(self, tensor_like, index, name="", row_major=False):
         """An argument of the caller. Dense tensors in another memory order (channels_last) are read as they lie."""
-        shape, order = tuple(tensor_like.shape), memory_order(tensor_like)
-        v = self.add(Value(tuple(shape[d] for d in order) if order else shape, dtype_of(tensor_like), "input"))
+        shape, order = tuple(tensor_like.shape), None if row_major else memory_order(tensor_like)
+        v = self.add(Value(tuple(shape[d] for d in order) if order else shape, dtype_of(tensor_like), "input", name=name))
         self.inputs.append((v, index, order))
         return self.transpose(v, inverse(order)) if order else v
 
-    def known(self, tensor, weight=False):
-        return self.add(Value(tuple(tensor.shape), dtype_of(tensor), "param", tensor=tensor.cpu(), weight=weight))
+    def known(self, tensor, weight=False, name=""):
+        return self.add(Value(tuple(tensor.shape), dtype_of(tensor), "param", tensor=tensor.cpu(), weight=weight, name=name))
 
     def const(self, number, dtype):
         """A scalar. Integers and bools are given exactly."""
@@ -202,16 +202,16 @@ class Graph:
             if not any(id(r) in wanted for r in results):
                 continue
             for i, r in enumerate(results):
-                r.name = f"%v{len(lines)}" + (f"_{i}" if i else "")
+                r.label = f'%"{r.name}"' if r.name else f"%v{len(lines)}" + (f"_{i}" if i else "")
             if v.op == "input":
                 inputs.append(order[id(v)])
             lines.append(self.line(v, results, contents))
         body = "\n".join("  " + line for line in lines)
-        returned = ", ".join(f'{v.name} as "y{i}"' for i, v in enumerate(outputs))
-        return f"graph @{self.name} {{\n{body}\n  return {returned}\n}}\n", inputs
+        returned = ", ".join(f'{v.label} as "y{i}"' for i, v in enumerate(outputs))
+        return f"graph @torch {{\n{body}\n  return {returned}\n}}\n", inputs
 
     def line(self, v, results, contents):
-        names = ", ".join(r.name for r in results)
+        names = ", ".join(r.label for r in results)
         types = ", ".join(type_text(r.dtype, r.shape) for r in results)
         if v.tensor is not None:
             t = v.tensor
@@ -220,8 +220,8 @@ class Graph:
                 return f"{names} = constant : {types} = [{listed}]"
             if not v.weight and t.numel() > 0 and bool((t == t.reshape(-1)[0]).all()):
                 return f"{names} = constant : {types} = splat {number_text(t.reshape(-1)[0].item())}"
-            return f"{names} = param : {types}{contents(names[1:], t)}"
-        operands = " " + ", ".join(o.name for o in v.operands) if v.operands else ""
+            return f"{names} = param : {types}{contents(v.name or v.label[1:], t)}"
+        operands = " " + ", ".join(o.label for o in v.operands) if v.operands else ""
         attrs = f" {{{v.attrs}}}" if v.attrs else ""
         loc = f' loc "{v.loc}"' if v.loc else ""
         # Element types and shapes are inferred by nnc, which rejects a graph in which they are not those of this line.

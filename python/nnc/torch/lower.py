@@ -24,10 +24,12 @@ class Lowered:
 
 
 class Lowering:
-    """Lowers the nodes of `gm` one after another. `static`: index of an argument -> the tensor that it always is."""
+    """Lowers the nodes of `gm` one after another. `static`: index of an argument -> the tensor that it always is.
 
-    def __init__(self, gm, static):
-        self.gm, self.static, self.g = gm, static, Graph()
+    names: of the arguments, for a graph that is called by names; then its inputs and outputs are row-major."""
+
+    def __init__(self, gm, static, names=None):
+        self.gm, self.static, self.g, self.names = gm, static, Graph(), names
         self.env, self.missing, self.index = {}, {}, {}
 
     def run(self):
@@ -46,9 +48,10 @@ class Lowering:
     def placeholder(self, node):
         i = self.index[node] = len(self.index)
         val = node.meta.get("val")
+        name = self.names[i] if self.names else ""
         if i in self.static:
-            return self.g.known(self.static[i].detach(), weight=True)
-        return self.g.input(val, i) if isinstance(val, torch.Tensor) else concrete(val)
+            return self.g.known(self.static[i].detach(), weight=True, name=name)
+        return self.g.input(val, i, name, bool(self.names)) if isinstance(val, torch.Tensor) else concrete(val)
 
     def get_attr(self, node):
         x = self.gm
@@ -108,13 +111,26 @@ class Lowering:
                 if y not in outputs:
                     outputs.append(y)
                 results.append(("out", outputs.index(y), order, node.meta["val"].device))
+        text, weights, inputs = self.written(outputs) if outputs else ("", {}, [])
+        return Lowered(text, weights, inputs, results, [(y.shape, torch_dtype(y.dtype)) for y in outputs])
+
+    def named(self, nodes):
+        """The graph of these results, each an output of its own."""
+        values = [self.env[n] if isinstance(n, torch.fx.Node) else n for n in nodes]
+        if not all(isinstance(v, Value) for v in values):
+            raise Unsupported("a result that is no tensor")
+        outputs = [self.g.add(Value(v.shape, v.dtype, "identity", (v,))) for v in values]
+        text, weights, inputs = self.written(outputs)
+        return Lowered(text, weights, inputs, [], [])
+
+    def written(self, outputs):
         weights = {}
 
         def contents(name, tensor):
             weights[name] = tensor.contiguous()
             return f' = gen("{name}", seed=0, scale=1)'
-        text, inputs = self.g.text(outputs, contents) if outputs else ("", [])
-        return Lowered(text, weights, inputs, results, [(y.shape, torch_dtype(y.dtype)) for y in outputs])
+        text, inputs = self.g.text(outputs, contents)
+        return text, weights, inputs
 
 
 class Foreign:
