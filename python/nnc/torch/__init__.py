@@ -69,7 +69,7 @@ class Call:
         outs = ()
         if self.program:
             outs = [torch.empty(shape, dtype=dtype) for shape, dtype in low.outputs]
-            self.program(*((args[i].permute(order) if order else args[i]).cpu().contiguous() for i, order in low.inputs), out=outs)
+            self.program(*(host(args[i].permute(order) if order else args[i]) for i, order in low.inputs), out=[host(y) for y in outs])
         ys = []
         for kind, x, order, device in low.results:
             if kind == "out":
@@ -78,6 +78,12 @@ class Call:
             else:
                 ys.append(args[x] if kind == "arg" else x.to(device, copy=True) if kind == "tensor" else x)
         return ys[0] if self.single else ys
+
+
+def host(t):
+    """What nnc.Model takes: NumPy's array of the same memory is faster to make than DLPack's, but has no bf16."""
+    t = t.cpu().contiguous()
+    return t if t.dtype is torch.bfloat16 else t.detach().numpy()
 
 
 class Part(torch.nn.Module):
