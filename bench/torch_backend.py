@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs models of torchvision, timm and transformers with random weights through torch.compile(backend="nnc"), and prints for each: whether
-nnc runs it whole (or in how many programs, and which aten ops PyTorch runs), the largest difference from eager over eager's largest
-magnitude, the time to the first result, and the run time beside eager's, timed in turn.
+nnc runs it whole (or in how many programs, and which aten ops PyTorch runs), the largest errors of it and of eager
+against float64 over the largest magnitude, the time to the first result, and the run time beside eager's, timed in turn.
 
     python3 bench/torch_backend.py --venv DIR                     all models
     ... --only resnet18,bert                                      these
@@ -12,6 +12,7 @@ Run times are the best of the rounds and their median, in ms. nnc's
 seconds are those of lowering and nnc.compile; the rest of the first result is Dynamo, AOTAutograd, packing of weights and the run. Needs the package nnc in DIR or on
 PYTHONPATH."""
 import argparse
+import copy
 import json
 import os
 import subprocess
@@ -93,12 +94,44 @@ def build(name):
     return getattr(source, name)(weights=None, **more), {"x": torch.randn(1, 3, size, size)}
 
 
+def adapt(model, kwargs):
+    """Gives BatchNorm the statistics of this input, and zeros random values: with the initial weights a deep net would compute little else
+    than its last bias."""
+    import torch
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    for m in norms:
+        m.momentum = None
+        m.reset_running_stats()
+        m.train()
+    if norms:
+        with torch.no_grad():
+            model(torch.cat([kwargs["x"], kwargs["x"].flip(-1) * 1.5]))
+    with torch.no_grad():
+        for p in model.parameters():    # such as heads that begin as zeros
+            if not p.any():
+                p.normal_(0, 0.02)
+    model.eval()
+
+
 def tensors(y):
     import torch
     from torch.utils import _pytree as pytree
     if hasattr(y, "to_tuple"):
         y = y.to_tuple()
     return [t for t in pytree.tree_leaves(y) if isinstance(t, torch.Tensor)]
+
+
+def error(got, exact):
+    """The largest difference over the largest magnitude of an output; the largest of all outputs."""
+    return max(float((p.double() - q.double()).abs().max() / q.double().abs().max().clamp(min=1e-30)) for p, q in zip(got, exact, strict=True))
+
+
+def in_float64(model, args, kwargs):
+    import torch
+
+    def wide(x):
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    return tensors(copy.deepcopy(model).double()(*map(wide, args), **{k: wide(v) for k, v in kwargs.items()}))
 
 
 def measure(name, a):
@@ -109,6 +142,7 @@ def measure(name, a):
     del nt.reports[:]
     model, kwargs = build(name)
     model.eval()
+    adapt(model, kwargs)
     args = ()
     if "x" in kwargs:
         args, kwargs = (kwargs["x"],), {}
@@ -116,6 +150,7 @@ def measure(name, a):
     seen = []
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        exact = in_float64(model, args, kwargs)
         runs = {"eager": model, "nnc": torch.compile(model, backend=nt.backend)}
         if a.inductor:
             runs["inductor"] = torch.compile(model)
@@ -126,7 +161,7 @@ def measure(name, a):
             if kind == "eager":
                 want = y
             elif kind == "nnc":
-                row["error"] = max(float((p.double() - q.double()).abs().max() / q.double().abs().max().clamp(min=1e-30)) for p, q in zip(y, want))
+                row["error"], row["eager_error"] = error(y, exact), error(want, exact)
                 for r in nt.reports:
                     seen += list(r.missing)
                 row["graphs"], row["programs"] = len(nt.reports), sum(r.parts for r in nt.reports)
@@ -155,7 +190,7 @@ def print_row(r):
     what = "whole" if r["whole"] else "%d graphs, %d programs" % (r["graphs"], r["programs"])
     cells = " ".join("%s %.2f/%.2f" % (k, *r[k]) for k in ("eager", "nnc", "inductor") if k in r)
     first = " ".join("%s %.2f" % (k, r[k + "_first"]) for k in ("nnc", "inductor") if k in r) + " (%.2f nnc's)" % r["nnc_seconds"]
-    print("%-38s %-22s error %.1e  first s: %s  ms: %s  %s" % (r["model"], what, r["error"], first, cells, ", ".join(r["missing"])), flush=True)
+    print("%-38s %-22s error %.1e (eager %.1e)  first s: %s  ms: %s  %s" % (r["model"], what, r["error"], r["eager_error"], first, cells, ", ".join(r["missing"])), flush=True)
 
 
 def main():

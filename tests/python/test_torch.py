@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
+import nnc  # noqa: E402
 import nnc.torch as nt  # noqa: E402
 
 aten = torch.ops.aten
@@ -161,6 +162,8 @@ MOVE = {
     "repeat": lambda x: x.repeat(3, 1, 2, 1, 1) + 0, "interleave": lambda x: x.repeat_interleave(3, 1) + 0, "shuffle": lambda x: F.pixel_shuffle(x[:, :4], 2) + 0,
     "unshuffle": lambda x: F.pixel_unshuffle(x, 2) + 0, "tril": lambda x: (x.tril(), x.triu(1)), "channel_shuffle": lambda x: F.channel_shuffle(x, 3) + 0,
     "unfold": lambda x: F.unfold(x, 3) + 0,
+    "copy": lambda x: x.clone()[:, 1:].copy_(x[:, :1]) * 2, "set": lambda x: x.clone().fill_(2).index_fill(1, torch.tensor([1]), 3.0),
+    "as_strided": lambda x: (x * 2).as_strided((2, 6, 4), (576, 96, 3)) + 0, "log10": lambda x: (x.abs() + 1).log10(),
     "const": lambda x: x + torch.arange(12) + torch.ones(8, 1) + torch.zeros_like(x) + torch.full((1,), 3.0), "arange": lambda x: x * torch.arange(12.0)[None],
 }
 
@@ -170,11 +173,19 @@ def test_move(name):
     check(MOVE[name], X)
 
 
+def put_middle(t, i):
+    y = t[:, None, :, None].expand(6, 2, 5, 2).clone()
+    y[:, :, i[0]] = t[:, None, :3, None]
+    return y
+
+
 INDEX = {
     "embedding": lambda t, i: F.embedding(i, t), "index_select": lambda t, i: t.index_select(1, i[0]), "gather": lambda t, i: t.gather(1, i),
     "index": lambda t, i: t[i], "index2": lambda t, i: t[i, i + 1], "column": lambda t, i: t[:, i], "both": lambda t, i: t[:, None, :, None][:, :, i[0], i[0] * 0],
     "scatter": lambda t, i: t.scatter(1, i, 1.0), "scatter_src": lambda t, i: torch.zeros_like(t).scatter_add(0, i[:, :4], t[:, :4] + 1),
     "put": lambda t, i: t.index_put((i[0],), t[:3] * 0 + 5), "slice_set": lambda t, i: t.slice_scatter(t[:, :2] + 1, 1, 3, 5),
+    "put_columns": lambda t, i: t.index_put((torch.arange(6)[:, None], i[0]), t[:, :3] + 5), "put_middle": put_middle,
+    "put_add": lambda t, i: t.index_put((i[0] * 0,), t[:3], accumulate=True), "put_mask": lambda t, i: t.index_put((t > 0,), torch.tensor(2.0)),
     "select_set": lambda t, i: t.select_scatter(t[1] * 2, 0, 2),
 }
 
@@ -287,6 +298,11 @@ def test_channels_last():
     check(lambda x: x[:, :, ::2].transpose(1, 2) * 2, x)
 
 
+def test_wrong_options_are_errors():
+    with pytest.raises(Exception, match="did you mean math"), torch.no_grad():
+        compiled(lambda x: x + 1, options={"mat": "exact"})(some(3))
+
+
 def test_unsupported_ops_are_run_by_torch_with_one_warning():
     def f(x):
         y = (x @ x.t()).relu() + 1
@@ -347,7 +363,7 @@ def test_graph_break():
 
 def test_module_by_export():
     net, x = Net().eval(), some(2, 3, 8, 8)
-    model = nt.compile_module(net, (x,))
+    model = nnc.compile(net, (x,))
     assert [i.name for i in model.inputs] == ["x"] and "conv.weight" in model.emit("graph").decode()
     close(torch.from_numpy(model(x=x)[0]), net(x).detach())
 
@@ -361,7 +377,7 @@ def test_module_by_export():
     net, ids = Ids().eval(), some(2, 5, dtype=torch.int64).abs()
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[1, 3:] = True
-    y, same = nt.compile_module(net, (ids, mask))(ids, mask)
+    y, same = nnc.compile(net, (ids, mask))(ids, mask)
     want = net(ids, mask)[0].detach()
     close(torch.from_numpy(y)[~mask], want[~mask])
     assert (same == ids.numpy()).all()
@@ -371,5 +387,5 @@ def test_export_names_what_is_missing():
     class Det(nn.Module):
         def forward(self, x):
             return torch.linalg.det(x)
-    with pytest.raises(nt.nnc.UsageError, match="_linalg_det"):
-        nt.compile_module(Det(), (some(3, 3),))
+    with pytest.raises(nnc.UsageError, match="_linalg_det"):
+        nnc.compile(Det(), (some(3, 3),))

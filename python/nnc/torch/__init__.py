@@ -111,6 +111,8 @@ class Variant:
         start = time.perf_counter()
         try:
             self.run = self.compile(gm, args, options)
+        except nnc.UsageError:      # of the options
+            raise
         except nnc.Error as e:
             warn_once(f"nnc: the model is run by PyTorch: {e}")
             reports.append(Report(0, {"compile": str(e)}))

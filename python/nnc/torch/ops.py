@@ -10,7 +10,7 @@ import operator
 
 import torch
 
-from .graph import DTYPES, Unsupported, Value, broadcast_shape, dtype_of
+from .graph import DTYPES, Unsupported, Value, broadcast_shape, dtype_of, inverse
 
 aten = torch.ops.aten
 TABLE = {}
@@ -583,6 +583,16 @@ def _(g, out, x, size, implicit=False):
     return g.broadcast(x, out.shape)
 
 
+@row(*overloads("copy"))
+def _(g, out, x, source, non_blocking=False):
+    return g.broadcast(g.cast(source, x.dtype), x.shape)
+
+
+@row(*overloads("fill.Scalar", "fill.Tensor"))
+def _(g, out, x, fill):
+    return g.broadcast(value(g, fill, x.dtype), x.shape)
+
+
 @row(*overloads("repeat"))
 def _(g, out, x, repeats):
     shape = [1] * (len(repeats) - x.rank) + list(x.shape)
@@ -764,39 +774,41 @@ def _(g, out, x, dim, index, sparse_grad=False):
     return g.op("gather_elements", x, index, shape=index.shape, dtype=x.dtype, axis=dim % x.rank)
 
 
-@row(*overloads("index.Tensor"))
-def _(g, out, x, indices):
+def places(g, x, indices):
+    """Of x[indices]: the indexed dimensions and the others; the indices' common shape; the indices [*shape, n]; and whether the common
+    dimensions stand where the indexed ones stood, which are adjacent, instead of before all others."""
     at = [d for d, i in enumerate(indices) if i is not None]
     if any(indices[d].dtype in ("bool", "u8") for d in at):
-        raise Unsupported("index by a mask: its result's shape depends on data")
-    if len(at) == 1:
-        return gather(g, x, indices[at[0]], at[0])
-    rest = [d for d in range(x.rank) if d not in at]
+        raise Unsupported("index by a mask: a shape that depends on data")
     shape = broadcast_shape(*(indices[d].shape for d in at))
     parts = [g.reshape(g.broadcast(g.cast(indices[d], "i64"), shape), [*shape, 1]) for d in at]
-    y = g.op("gather_nd", g.transpose(x, at + rest), g.concat(parts, -1), shape=[*shape, *(x.shape[d] for d in rest)], dtype=x.dtype)
-    if at != list(range(at[0], at[0] + len(at))) or at[0] == 0:
-        return y
-    n, before = len(shape), at[0]       # adjacent indices: their dimensions stand where they stood
+    return at, [d for d in range(x.rank) if d not in at], shape, g.concat(parts, -1), at == list(range(at[0], at[0] + len(at)))
+
+
+@row(*overloads("index.Tensor"))
+def _(g, out, x, indices):
+    at, rest, shape, index, stay = places(g, x, indices)
+    if len(at) == 1:
+        return gather(g, x, indices[at[0]], at[0])
+    y = g.op("gather_nd", g.transpose(x, at + rest), index, shape=[*shape, *(x.shape[d] for d in rest)], dtype=x.dtype)
+    n, before = len(shape), at[0] if stay else 0
     return g.transpose(y, [*range(n, n + before), *range(n), *range(n + before, y.rank)])
 
 
 @row(*overloads("index_put", "_unsafe_index_put"))
 def _(g, out, x, indices, values, accumulate=False):
-    at = [d for d, i in enumerate(indices) if i is not None]
-    if at != list(range(len(at))):
-        raise Unsupported("index_put beyond the leading dimensions")
-    if len(at) == 1 and indices[0].dtype == "bool" and math.prod(values.shape) == 1 and not accumulate:
+    if len(indices) == 1 and indices[0].dtype == "bool" and math.prod(values.shape) == 1 and not accumulate:
         mask = indices[0]
         mask = g.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)])
         return select(g, mask, g.reshape(values, ()), x)
-    if any(indices[d].dtype in ("bool", "u8") for d in at):
-        raise Unsupported("index_put by a mask")
-    shape = broadcast_shape(*(indices[d].shape for d in at))
-    parts = [g.reshape(g.broadcast(g.cast(indices[d], "i64"), shape), [*shape, 1]) for d in at]
-    updates = g.broadcast(values, [*shape, *x.shape[len(at):]])
-    return g.op("scatter_nd", x, g.concat(parts, -1), updates, shape=x.shape, dtype=x.dtype,
-                reduction="add" if accumulate else None)
+    at, rest, shape, index, stay = places(g, x, indices)
+    n, before = len(shape), at[0] if stay else 0
+    rests = [x.shape[d] for d in rest]
+    updates = g.broadcast(values, [*rests[:before], *shape, *rests[before:]])
+    updates = g.transpose(updates, [*range(before, before + n), *range(before), *range(before + n, updates.rank)])
+    y = g.op("scatter_nd", g.transpose(x, at + rest), index, updates, shape=[*(x.shape[d] for d in at), *rests], dtype=x.dtype,
+             reduction="add" if accumulate else None)
+    return g.transpose(y, inverse(at + rest))
 
 
 def scatter(g, x, dim, index, src, reduction):
