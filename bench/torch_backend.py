@@ -11,6 +11,7 @@ against float64 over the largest magnitude, the time to the first result, and th
 Run times are the best of the rounds and their median, in ms. nnc's
 seconds are those of lowering and nnc.compile; the rest of the first result is Dynamo, AOTAutograd, packing of weights and the run. Needs the package nnc in DIR or on
 PYTHONPATH."""
+
 import argparse
 import copy
 import json
@@ -36,6 +37,7 @@ def text_model(name):
     """A small configuration of the architecture, and its inputs."""
     import torch
     import transformers as tf
+
     ids = torch.randint(0, 1000, (2, 64))
     mask = torch.ones_like(ids)
     mask[1, 50:] = 0
@@ -52,27 +54,66 @@ def text_model(name):
         "mpnet": lambda: (tf.MPNetModel(tf.MPNetConfig(**bert)), {"input_ids": ids, "attention_mask": mask}),
         "deberta": lambda: (tf.DebertaV2Model(tf.DebertaV2Config(**bert)), {"input_ids": ids, "attention_mask": mask}),
         "xlnet": lambda: (tf.XLNetModel(tf.XLNetConfig(**small, d_model=256, n_layer=4, n_head=4, d_inner=1024)), {"input_ids": ids}),
-        "distilbert": lambda: (tf.DistilBertModel(tf.DistilBertConfig(**small, dim=256, n_layers=4, n_heads=4, hidden_dim=1024)),
-                               {"input_ids": ids, "attention_mask": mask}),
+        "distilbert": lambda: (
+            tf.DistilBertModel(tf.DistilBertConfig(**small, dim=256, n_layers=4, n_heads=4, hidden_dim=1024)),
+            {"input_ids": ids, "attention_mask": mask},
+        ),
         "gpt2": lambda: (tf.GPT2LMHeadModel(tf.GPT2Config(**small, n_embd=256, n_layer=4, n_head=4, use_cache=False)), {"input_ids": ids}),
         "gpt_neox": lambda: (tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**bert, use_cache=False)), {"input_ids": ids}),
-        "opt": lambda: (tf.OPTForCausalLM(tf.OPTConfig(**small, hidden_size=256, word_embed_proj_dim=256, num_hidden_layers=4,
-                        num_attention_heads=4, ffn_dim=1024, use_cache=False)), {"input_ids": ids, "attention_mask": mask}),
+        "opt": lambda: (
+            tf.OPTForCausalLM(
+                tf.OPTConfig(
+                    **small,
+                    hidden_size=256,
+                    word_embed_proj_dim=256,
+                    num_hidden_layers=4,
+                    num_attention_heads=4,
+                    ffn_dim=1024,
+                    use_cache=False,
+                )
+            ),
+            {"input_ids": ids, "attention_mask": mask},
+        ),
         "llama": lambda: (tf.LlamaForCausalLM(tf.LlamaConfig(**llama, use_cache=False)), {"input_ids": ids, "attention_mask": mask}),
         "qwen2": lambda: (tf.Qwen2ForCausalLM(tf.Qwen2Config(**llama, use_cache=False)), {"input_ids": ids}),
         "mistral": lambda: (tf.MistralForCausalLM(tf.MistralConfig(**llama, use_cache=False)), {"input_ids": ids}),
         "gemma": lambda: (tf.GemmaForCausalLM(tf.GemmaConfig(**llama, head_dim=64, use_cache=False)), {"input_ids": ids}),
         "phi": lambda: (tf.PhiForCausalLM(tf.PhiConfig(**bert, use_cache=False)), {"input_ids": ids}),
-        "mamba": lambda: (tf.MambaForCausalLM(tf.MambaConfig(**small, hidden_size=128, num_hidden_layers=2, use_cache=False)), {"input_ids": ids[:, :16]}),
-        "t5": lambda: (tf.T5Model(tf.T5Config(**small, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, use_cache=False)),
-                       {"input_ids": ids, "decoder_input_ids": ids[:, :20]}),
-        "bart": lambda: (tf.BartModel(tf.BartConfig(**small, d_model=256, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4,
-                         decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024, use_cache=False)), {"input_ids": ids}),
+        "mamba": lambda: (
+            tf.MambaForCausalLM(tf.MambaConfig(**small, hidden_size=128, num_hidden_layers=2, use_cache=False)),
+            {"input_ids": ids[:, :16]},
+        ),
+        "t5": lambda: (
+            tf.T5Model(tf.T5Config(**small, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, use_cache=False)),
+            {"input_ids": ids, "decoder_input_ids": ids[:, :20]},
+        ),
+        "bart": lambda: (
+            tf.BartModel(
+                tf.BartConfig(
+                    **small,
+                    d_model=256,
+                    encoder_layers=3,
+                    decoder_layers=3,
+                    encoder_attention_heads=4,
+                    decoder_attention_heads=4,
+                    encoder_ffn_dim=1024,
+                    decoder_ffn_dim=1024,
+                    use_cache=False,
+                )
+            ),
+            {"input_ids": ids},
+        ),
         "whisper": lambda: (tf.WhisperModel(tf.WhisperConfig(use_cache=False)), {"input_features": mel, "decoder_input_ids": ids[:1, :8]}),
         "vit_hf": lambda: (tf.ViTModel(tf.ViTConfig(num_hidden_layers=4)), {"pixel_values": pixels}),
-        "clip": lambda: (tf.CLIPModel(tf.CLIPConfig(text_config={**bert, "max_position_embeddings": 64, "eos_token_id": 2},
-                         vision_config={"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024})),
-                         {"input_ids": ids, "pixel_values": pixels, "attention_mask": mask}),
+        "clip": lambda: (
+            tf.CLIPModel(
+                tf.CLIPConfig(
+                    text_config={**bert, "max_position_embeddings": 64, "eos_token_id": 2},
+                    vision_config={"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+                )
+            ),
+            {"input_ids": ids, "pixel_values": pixels, "attention_mask": mask},
+        ),
     }
     return make[name]()
 
@@ -80,6 +121,7 @@ def text_model(name):
 def build(name):
     """A model by its name, "FAMILY.NAME", and its arguments."""
     import torch
+
     torch.manual_seed(0)
     family, _, name = name.partition(".")
     if family == "text":
@@ -87,10 +129,14 @@ def build(name):
     size = 299 if name == "inception_v3" else 224
     if family == "timm":
         import timm
+
         return timm.create_model(name, pretrained=False), {"x": torch.randn(1, 3, 224, 224)}
     import torchvision
+
     source = torchvision.models.segmentation if family == "segmentation" else torchvision.models
-    more = {"weights_backbone": None} if family == "segmentation" else {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    more = (
+        {"weights_backbone": None} if family == "segmentation" else {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    )
     return getattr(source, name)(weights=None, **more), {"x": torch.randn(1, 3, size, size)}
 
 
@@ -98,6 +144,7 @@ def adapt(model, kwargs):
     """Gives BatchNorm the statistics of this input, and zeros random values: with the initial weights a deep net would compute little else
     than its last bias."""
     import torch
+
     norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     for m in norms:
         m.momentum = None
@@ -107,7 +154,7 @@ def adapt(model, kwargs):
         with torch.no_grad():
             model(torch.cat([kwargs["x"], kwargs["x"].flip(-1) * 1.5]))
     with torch.no_grad():
-        for p in model.parameters():    # such as heads that begin as zeros
+        for p in model.parameters():  # such as heads that begin as zeros
             if not p.any():
                 p.normal_(0, 0.02)
     model.eval()
@@ -116,6 +163,7 @@ def adapt(model, kwargs):
 def tensors(y):
     import torch
     from torch.utils import _pytree as pytree
+
     if hasattr(y, "to_tuple"):
         y = y.to_tuple()
     return [t for t in pytree.tree_leaves(y) if isinstance(t, torch.Tensor)]
@@ -123,7 +171,9 @@ def tensors(y):
 
 def error(got, exact):
     """The largest difference over the largest magnitude of an output; the largest of all outputs."""
-    return max(float((p.double() - q.double()).abs().max() / q.double().abs().max().clamp(min=1e-30)) for p, q in zip(got, exact, strict=True))
+    return max(
+        float((p.double() - q.double()).abs().max() / q.double().abs().max().clamp(min=1e-30)) for p, q in zip(got, exact, strict=True)
+    )
 
 
 def in_float64(model, args, kwargs):
@@ -131,12 +181,14 @@ def in_float64(model, args, kwargs):
 
     def wide(x):
         return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
     return tensors(copy.deepcopy(model).double()(*map(wide, args), **{k: wide(v) for k, v in kwargs.items()}))
 
 
 def measure(name, a):
     import torch
     import nnc.torch as nt
+
     torch.set_num_threads(a.threads)
     torch._dynamo.reset()
     del nt.reports[:]
@@ -190,7 +242,11 @@ def print_row(r):
     what = "whole" if r["whole"] else "%d graphs, %d programs" % (r["graphs"], r["programs"])
     cells = " ".join("%s %.2f/%.2f" % (k, *r[k]) for k in ("eager", "nnc", "inductor") if k in r)
     first = " ".join("%s %.2f" % (k, r[k + "_first"]) for k in ("nnc", "inductor") if k in r) + " (%.2f nnc's)" % r["nnc_seconds"]
-    print("%-38s %-22s error %.1e (eager %.1e)  first s: %s  ms: %s  %s" % (r["model"], what, r["error"], r["eager_error"], first, cells, ", ".join(r["missing"])), flush=True)
+    print(
+        "%-38s %-22s error %.1e (eager %.1e)  first s: %s  ms: %s  %s"
+        % (r["model"], what, r["error"], r["eager_error"], first, cells, ", ".join(r["missing"])),
+        flush=True,
+    )
 
 
 def main():
@@ -213,14 +269,35 @@ def main():
             print("RESULT " + json.dumps(row), flush=True)
         return 0
     python = os.path.join(a.venv, "bin", "python") if a.venv else sys.executable
-    names = ["vision." + n for n in VISION] + ["segmentation." + n for n in SEGMENTATION] + ["timm." + n for n in TIMM] + ["text." + n for n in TEXT]
+    names = (
+        ["vision." + n for n in VISION]
+        + ["segmentation." + n for n in SEGMENTATION]
+        + ["timm." + n for n in TIMM]
+        + ["text." + n for n in TEXT]
+    )
     only = a.only.split(",") if a.only else []
     left = [n for n in names if not only or n in only or n.partition(".")[2] in only or n.partition(".")[0] in only]
     rows = []
-    while left:     # a process that ends in the middle of a model leaves the others to the next one
-        command = [python, __file__, "--one", ",".join(left), "--threads", str(a.threads), "--rounds", str(a.rounds), "--duration", str(a.duration)]
-        child = subprocess.Popen(command + ["--inductor"] * a.inductor, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                 env={**os.environ, "OMP_NUM_THREADS": str(a.threads)})
+    while left:  # a process that ends in the middle of a model leaves the others to the next one
+        command = [
+            python,
+            __file__,
+            "--one",
+            ",".join(left),
+            "--threads",
+            str(a.threads),
+            "--rounds",
+            str(a.rounds),
+            "--duration",
+            str(a.duration),
+        ]
+        child = subprocess.Popen(
+            command + ["--inductor"] * a.inductor,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(a.threads)},
+        )
         for line in child.stdout:
             if line.startswith("RESULT "):
                 rows.append(json.loads(line[7:]))

@@ -1,4 +1,5 @@
 """torch.compile(backend="nnc") against PyTorch's own results: each row of the table of aten ops, and small nets."""
+
 import random
 import warnings
 
@@ -56,19 +57,38 @@ def shape_of(seed, rank=3):
 
 X = some(2, 6, 8, 12)
 M = some(5, 7)
-I = some(4, 5, dtype=torch.int64)           # noqa: E741
+I = some(4, 5, dtype=torch.int64)  # noqa: E741
 
 UNARY = """relu sigmoid tanh exp exp2 expm1 sin cos tan atan sinh cosh abs neg floor ceil round trunc erf isnan isinf square
     reciprocal sign frac logical_not""".split()
 POSITIVE = "log log2 log10 log1p sqrt rsqrt acosh asinh".split()
 ACTIVATIONS = {
-    "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid, "mish": F.mish, "softplus": F.softplus, "softplus_beta": lambda x: F.softplus(x, beta=2.0),
-    "softsign": F.softsign, "elu": F.elu, "elu_alpha": lambda x: F.elu(x, 0.5), "selu": F.selu, "celu": lambda x: F.celu(x, 2.0),
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "relu6": F.relu6, "hardtanh": F.hardtanh, "logsigmoid": F.logsigmoid,
-    "glu": lambda x: F.glu(x, 1), "tanhshrink": F.tanhshrink, "hardshrink": F.hardshrink, "threshold": lambda x: F.threshold(x, 0.1, 2.0),
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])), "clamp": lambda x: x.clamp(-0.5, 0.7), "clamp_min": lambda x: x.clamp(min=0.1),
-    "clamp_max": lambda x: x.clamp(max=0.1), "clamp_tensor": lambda x: x.clamp(x * 0.5, x * 0 + 1),
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "softplus_beta": lambda x: F.softplus(x, beta=2.0),
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "elu_alpha": lambda x: F.elu(x, 0.5),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 2.0),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "logsigmoid": F.logsigmoid,
+    "glu": lambda x: F.glu(x, 1),
+    "tanhshrink": F.tanhshrink,
+    "hardshrink": F.hardshrink,
+    "threshold": lambda x: F.threshold(x, 0.1, 2.0),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
+    "clamp": lambda x: x.clamp(-0.5, 0.7),
+    "clamp_min": lambda x: x.clamp(min=0.1),
+    "clamp_max": lambda x: x.clamp(max=0.1),
+    "clamp_tensor": lambda x: x.clamp(x * 0.5, x * 0 + 1),
 }
 
 
@@ -98,12 +118,32 @@ def test_unary_of_integers():
 
 
 BINARY = {
-    "add": lambda a, b: a + b, "add_alpha": lambda a, b: torch.add(a, b, alpha=3), "sub": lambda a, b: a - b, "rsub": lambda a, b: 2 - a + b * 0,
-    "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "floor": lambda a, b: a // b, "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "remainder": lambda a, b: a % b, "fmod": torch.fmod, "min": torch.minimum, "max": torch.maximum, "eq": torch.eq, "ne": torch.ne,
-    "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge, "where": lambda a, b: torch.where(a > 0, a, b),
-    "masked_fill": lambda a, b: a.masked_fill(b > 0, 7), "scalar": lambda a, b: (a * 2 + 1) * b, "and": lambda a, b: torch.logical_and(a, b),
-    "or": torch.logical_or, "xor": torch.logical_xor, "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2), "lerp": lambda a, b: a + (b - a) * 2,
+    "add": lambda a, b: a + b,
+    "add_alpha": lambda a, b: torch.add(a, b, alpha=3),
+    "sub": lambda a, b: a - b,
+    "rsub": lambda a, b: 2 - a + b * 0,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floor": lambda a, b: a // b,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "where": lambda a, b: torch.where(a > 0, a, b),
+    "masked_fill": lambda a, b: a.masked_fill(b > 0, 7),
+    "scalar": lambda a, b: (a * 2 + 1) * b,
+    "and": lambda a, b: torch.logical_and(a, b),
+    "or": torch.logical_or,
+    "xor": torch.logical_xor,
+    "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2),
+    "lerp": lambda a, b: a + (b - a) * 2,
 }
 
 
@@ -137,13 +177,21 @@ def test_pow():
 
 
 REDUCE = {
-    "sum": lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True)), "mean": lambda x: (x.mean(), x.mean(-1), x.mean((2, 3), keepdim=True)),
-    "amax": lambda x: (x.amax((1, 2)), x.amin(-1, keepdim=True)), "max": lambda x: (x.max(), *x.max(1), *x.min(-1, keepdim=True)),
-    "arg": lambda x: (x.argmax(), x.argmin(1), x.argmax(2, keepdim=True)), "var": lambda x: (x.var(1), x.std(-1, correction=0), *torch.var_mean(x, (0, 1))),
-    "any": lambda x: ((x > 1).any(), (x > 0).any(1), (x > -1).all(2), (x > -9).all()), "norm": lambda x: (x.norm(dim=1), x.norm(p=1, dim=2)),
-    "normalize": lambda x: F.normalize(x, dim=-1), "logsumexp": lambda x: x.logsumexp((1, 2)), "prod": lambda x: x[:, :2].prod(1),
-    "softmax": lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(2)), "cumsum": lambda x: (x.cumsum(1), x.cumprod(-1)),
-    "topk": lambda x: (*x.topk(3), *x.topk(2, dim=1, largest=False)), "sort": lambda x: (x.sort(-1)[0], x.sort(1, descending=True)[0]),
+    "sum": lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True)),
+    "mean": lambda x: (x.mean(), x.mean(-1), x.mean((2, 3), keepdim=True)),
+    "amax": lambda x: (x.amax((1, 2)), x.amin(-1, keepdim=True)),
+    "max": lambda x: (x.max(), *x.max(1), *x.min(-1, keepdim=True)),
+    "arg": lambda x: (x.argmax(), x.argmin(1), x.argmax(2, keepdim=True)),
+    "var": lambda x: (x.var(1), x.std(-1, correction=0), *torch.var_mean(x, (0, 1))),
+    "any": lambda x: ((x > 1).any(), (x > 0).any(1), (x > -1).all(2), (x > -9).all()),
+    "norm": lambda x: (x.norm(dim=1), x.norm(p=1, dim=2)),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "logsumexp": lambda x: x.logsumexp((1, 2)),
+    "prod": lambda x: x[:, :2].prod(1),
+    "softmax": lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(2)),
+    "cumsum": lambda x: (x.cumsum(1), x.cumprod(-1)),
+    "topk": lambda x: (*x.topk(3), *x.topk(2, dim=1, largest=False)),
+    "sort": lambda x: (x.sort(-1)[0], x.sort(1, descending=True)[0]),
 }
 
 
@@ -153,18 +201,36 @@ def test_reduction(name):
 
 
 MOVE = {
-    "view": lambda x: x.view(2, 48, 12) + 1, "permute": lambda x: x.permute(0, 2, 3, 1).relu(), "reshape": lambda x: (x + 1).transpose(1, 2).reshape(2, -1),
-    "expand": lambda x: x[:, :1].expand(2, 5, 8, 12) * 2, "squeeze": lambda x: x[:, :1].squeeze(1).unsqueeze(-1) * 1.5, "slice": lambda x: x[:, 1:-2, ::3, -4:] + 1,
-    "select": lambda x: x[:, -1] + x[0, 1], "split": lambda x: [p * 2 for p in x.split(4, 1)] + [p + 1 for p in x.chunk(3, -1)],
-    "unbind": lambda x: [p * 2 for p in x.unbind(1)], "cat": lambda x: torch.cat([x, x * 2, x[:, :1]], 1), "stack": lambda x: torch.stack([x, x + 1], -1),
-    "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), "crop": lambda x: F.pad(x, (-1, 2, 1, -3)), "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
-    "replicate": lambda x: F.pad(x, (1, 2, 3, 0), mode="replicate"), "flip": lambda x: x.flip(1, -1) + 0, "roll": lambda x: x.roll((1, -3), (2, 3)) + 0,
-    "repeat": lambda x: x.repeat(3, 1, 2, 1, 1) + 0, "interleave": lambda x: x.repeat_interleave(3, 1) + 0, "shuffle": lambda x: F.pixel_shuffle(x[:, :4], 2) + 0,
-    "unshuffle": lambda x: F.pixel_unshuffle(x, 2) + 0, "tril": lambda x: (x.tril(), x.triu(1)), "channel_shuffle": lambda x: F.channel_shuffle(x, 3) + 0,
+    "view": lambda x: x.view(2, 48, 12) + 1,
+    "permute": lambda x: x.permute(0, 2, 3, 1).relu(),
+    "reshape": lambda x: (x + 1).transpose(1, 2).reshape(2, -1),
+    "expand": lambda x: x[:, :1].expand(2, 5, 8, 12) * 2,
+    "squeeze": lambda x: x[:, :1].squeeze(1).unsqueeze(-1) * 1.5,
+    "slice": lambda x: x[:, 1:-2, ::3, -4:] + 1,
+    "select": lambda x: x[:, -1] + x[0, 1],
+    "split": lambda x: [p * 2 for p in x.split(4, 1)] + [p + 1 for p in x.chunk(3, -1)],
+    "unbind": lambda x: [p * 2 for p in x.unbind(1)],
+    "cat": lambda x: torch.cat([x, x * 2, x[:, :1]], 1),
+    "stack": lambda x: torch.stack([x, x + 1], -1),
+    "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5),
+    "crop": lambda x: F.pad(x, (-1, 2, 1, -3)),
+    "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (1, 2, 3, 0), mode="replicate"),
+    "flip": lambda x: x.flip(1, -1) + 0,
+    "roll": lambda x: x.roll((1, -3), (2, 3)) + 0,
+    "repeat": lambda x: x.repeat(3, 1, 2, 1, 1) + 0,
+    "interleave": lambda x: x.repeat_interleave(3, 1) + 0,
+    "shuffle": lambda x: F.pixel_shuffle(x[:, :4], 2) + 0,
+    "unshuffle": lambda x: F.pixel_unshuffle(x, 2) + 0,
+    "tril": lambda x: (x.tril(), x.triu(1)),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 3) + 0,
     "unfold": lambda x: F.unfold(x, 3) + 0,
-    "copy": lambda x: x.clone()[:, 1:].copy_(x[:, :1]) * 2, "set": lambda x: x.clone().fill_(2).index_fill(1, torch.tensor([1]), 3.0),
-    "as_strided": lambda x: (x * 2).as_strided((2, 6, 4), (576, 96, 3)) + 0, "log10": lambda x: (x.abs() + 1).log10(),
-    "const": lambda x: x + torch.arange(12) + torch.ones(8, 1) + torch.zeros_like(x) + torch.full((1,), 3.0), "arange": lambda x: x * torch.arange(12.0)[None],
+    "copy": lambda x: x.clone()[:, 1:].copy_(x[:, :1]) * 2,
+    "set": lambda x: x.clone().fill_(2).index_fill(1, torch.tensor([1]), 3.0),
+    "as_strided": lambda x: (x * 2).as_strided((2, 6, 4), (576, 96, 3)) + 0,
+    "log10": lambda x: (x.abs() + 1).log10(),
+    "const": lambda x: x + torch.arange(12) + torch.ones(8, 1) + torch.zeros_like(x) + torch.full((1,), 3.0),
+    "arange": lambda x: x * torch.arange(12.0)[None],
 }
 
 
@@ -180,12 +246,21 @@ def put_middle(t, i):
 
 
 INDEX = {
-    "embedding": lambda t, i: F.embedding(i, t), "index_select": lambda t, i: t.index_select(1, i[0]), "gather": lambda t, i: t.gather(1, i),
-    "index": lambda t, i: t[i], "index2": lambda t, i: t[i, i + 1], "column": lambda t, i: t[:, i], "both": lambda t, i: t[:, None, :, None][:, :, i[0], i[0] * 0],
-    "scatter": lambda t, i: t.scatter(1, i, 1.0), "scatter_src": lambda t, i: torch.zeros_like(t).scatter_add(0, i[:, :4], t[:, :4] + 1),
-    "put": lambda t, i: t.index_put((i[0],), t[:3] * 0 + 5), "slice_set": lambda t, i: t.slice_scatter(t[:, :2] + 1, 1, 3, 5),
-    "put_columns": lambda t, i: t.index_put((torch.arange(6)[:, None], i[0]), t[:, :3] + 5), "put_middle": put_middle,
-    "put_add": lambda t, i: t.index_put((i[0] * 0,), t[:3], accumulate=True), "put_mask": lambda t, i: t.index_put((t > 0,), torch.tensor(2.0)),
+    "embedding": lambda t, i: F.embedding(i, t),
+    "index_select": lambda t, i: t.index_select(1, i[0]),
+    "gather": lambda t, i: t.gather(1, i),
+    "index": lambda t, i: t[i],
+    "index2": lambda t, i: t[i, i + 1],
+    "column": lambda t, i: t[:, i],
+    "both": lambda t, i: t[:, None, :, None][:, :, i[0], i[0] * 0],
+    "scatter": lambda t, i: t.scatter(1, i, 1.0),
+    "scatter_src": lambda t, i: torch.zeros_like(t).scatter_add(0, i[:, :4], t[:, :4] + 1),
+    "put": lambda t, i: t.index_put((i[0],), t[:3] * 0 + 5),
+    "slice_set": lambda t, i: t.slice_scatter(t[:, :2] + 1, 1, 3, 5),
+    "put_columns": lambda t, i: t.index_put((torch.arange(6)[:, None], i[0]), t[:, :3] + 5),
+    "put_middle": put_middle,
+    "put_add": lambda t, i: t.index_put((i[0] * 0,), t[:3], accumulate=True),
+    "put_mask": lambda t, i: t.index_put((t > 0,), torch.tensor(2.0)),
     "select_set": lambda t, i: t.select_scatter(t[1] * 2, 0, 2),
 }
 
@@ -198,21 +273,40 @@ def test_index(name):
 
 def test_matmul():
     check(lambda a, b: (a @ b, a @ b[0], a[0] @ b[0], a[0] @ b[0][:, 0], torch.einsum("bij,bjk->bik", a, b)), some(3, 4, 5), some(3, 5, 6))
-    check(lambda c, a, b: (torch.addmm(c, a, b), torch.addmm(c, a, b, beta=2, alpha=0.5), torch.baddbmm(c, a[None], b[None])), some(4, 6), some(4, 5), some(5, 6))
+    check(
+        lambda c, a, b: (torch.addmm(c, a, b), torch.addmm(c, a, b, beta=2, alpha=0.5), torch.baddbmm(c, a[None], b[None])),
+        some(4, 6),
+        some(4, 5),
+        some(5, 6),
+    )
 
 
 CONV = {
-    "1d": (nn.Conv1d(6, 4, 3, padding=1), (2, 6, 9)), "2d": (nn.Conv2d(6, 4, 3, stride=2, padding=1), (2, 6, 9, 8)),
-    "3d": (nn.Conv3d(3, 4, 2, bias=False), (1, 3, 4, 5, 6)), "groups": (nn.Conv2d(6, 12, 3, groups=6, dilation=2), (2, 6, 9, 8)),
-    "same": (nn.Conv2d(6, 4, 4, padding="same"), (1, 6, 7, 7)), "transposed": (nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1), (2, 6, 5, 4)),
-    "bn": (nn.Sequential(nn.Conv2d(6, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), (2, 6, 5, 4)), "bn1d": (nn.BatchNorm1d(6, affine=False), (4, 6)),
-    "groupnorm": (nn.GroupNorm(3, 6), (2, 6, 5, 4)), "layernorm": (nn.LayerNorm([5, 4]), (2, 6, 5, 4)), "rmsnorm": (nn.RMSNorm(8), (2, 3, 8)),
-    "instancenorm": (nn.InstanceNorm2d(6), (2, 6, 5, 4)), "maxpool": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (2, 6, 9, 8)),
-    "maxpool1d": (nn.MaxPool1d(2), (2, 6, 9)), "avgpool": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 6, 9, 8)),
-    "avgpool1d": (nn.AvgPool1d(3, 1, 1), (2, 6, 9)), "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), (2, 6, 7, 8)), "adaptive1": (nn.AdaptiveAvgPool2d(1), (2, 6, 7, 8)),
-    "adaptive_max": (nn.AdaptiveMaxPool2d(2), (2, 6, 8, 4)), "nearest": (nn.Upsample(scale_factor=2), (2, 6, 7, 8)), "nearest_size": (nn.Upsample(size=(9, 13)), (2, 6, 7, 8)),
-    "bilinear": (nn.Upsample(scale_factor=2.5, mode="bilinear"), (2, 6, 7, 8)), "corners": (nn.Upsample(size=(9, 13), mode="bilinear", align_corners=True), (2, 6, 7, 8)),
-    "bicubic": (nn.Upsample(size=(9, 5), mode="bicubic"), (2, 6, 7, 8)), "multihead": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (2, 5, 16)),
+    "1d": (nn.Conv1d(6, 4, 3, padding=1), (2, 6, 9)),
+    "2d": (nn.Conv2d(6, 4, 3, stride=2, padding=1), (2, 6, 9, 8)),
+    "3d": (nn.Conv3d(3, 4, 2, bias=False), (1, 3, 4, 5, 6)),
+    "groups": (nn.Conv2d(6, 12, 3, groups=6, dilation=2), (2, 6, 9, 8)),
+    "same": (nn.Conv2d(6, 4, 4, padding="same"), (1, 6, 7, 7)),
+    "transposed": (nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1), (2, 6, 5, 4)),
+    "bn": (nn.Sequential(nn.Conv2d(6, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), (2, 6, 5, 4)),
+    "bn1d": (nn.BatchNorm1d(6, affine=False), (4, 6)),
+    "groupnorm": (nn.GroupNorm(3, 6), (2, 6, 5, 4)),
+    "layernorm": (nn.LayerNorm([5, 4]), (2, 6, 5, 4)),
+    "rmsnorm": (nn.RMSNorm(8), (2, 3, 8)),
+    "instancenorm": (nn.InstanceNorm2d(6), (2, 6, 5, 4)),
+    "maxpool": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (2, 6, 9, 8)),
+    "maxpool1d": (nn.MaxPool1d(2), (2, 6, 9)),
+    "avgpool": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 6, 9, 8)),
+    "avgpool1d": (nn.AvgPool1d(3, 1, 1), (2, 6, 9)),
+    "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), (2, 6, 7, 8)),
+    "adaptive1": (nn.AdaptiveAvgPool2d(1), (2, 6, 7, 8)),
+    "adaptive_max": (nn.AdaptiveMaxPool2d(2), (2, 6, 8, 4)),
+    "nearest": (nn.Upsample(scale_factor=2), (2, 6, 7, 8)),
+    "nearest_size": (nn.Upsample(size=(9, 13)), (2, 6, 7, 8)),
+    "bilinear": (nn.Upsample(scale_factor=2.5, mode="bilinear"), (2, 6, 7, 8)),
+    "corners": (nn.Upsample(size=(9, 13), mode="bilinear", align_corners=True), (2, 6, 7, 8)),
+    "bicubic": (nn.Upsample(size=(9, 5), mode="bicubic"), (2, 6, 7, 8)),
+    "multihead": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (2, 5, 16)),
 }
 
 
@@ -239,6 +333,7 @@ def test_attention(name):
 
 # ---- the backend
 
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -253,9 +348,9 @@ def test_changed_weights_are_seen():
     fast = compiled(net)
     with torch.no_grad():
         close(fast(x), net(x))
-        net.fc.weight.mul_(2)                               # in place: by the version counter
+        net.fc.weight.mul_(2)  # in place: by the version counter
         close(fast(x), net(x))
-        net.fc.weight.data = torch.randn(4, 8)              # other memory
+        net.fc.weight.data = torch.randn(4, 8)  # other memory
         close(fast(x), net(x))
         net.load_state_dict(Net().state_dict())
         close(fast(x), net(x))
@@ -283,6 +378,7 @@ def test_dynamic_batch():
 def test_dynamic_sizes_as_results_and_operands():
     def f(x):
         return x * x.shape[0] + torch.arange(x.shape[1]), x.shape[0], x.reshape(-1, 2)
+
     fast = compiled(f, dynamic=True)
     for n in (4, 6):
         got, want = fast(some(n, 8)), f(some(n, 8))
@@ -307,6 +403,7 @@ def test_unsupported_ops_are_run_by_torch_with_one_warning():
     def f(x):
         y = (x @ x.t()).relu() + 1
         return torch.linalg.det(y * y).relu() + y.sum() * 2
+
     nt.warned.clear()
     with pytest.warns(UserWarning, match="_linalg_det|linalg") as seen:
         check(f, some(4, 4), whole=False, factor=1e4)
@@ -337,6 +434,7 @@ def test_mutation_views_and_constants():
         x.add_(1)
         y[:, 1] = 5
         return x, y * 2, x[0], torch.ones(3)
+
     a, b, c, d = some(3, 4), some(3, 4), some(3, 4), some(3, 4)
     close(compiled(f)(a, b), f(c, d))
     close([a, b], [c, d])
@@ -358,6 +456,7 @@ def test_graph_break():
         if y.sum() > 0:
             return y * 2
         return y
+
     check(f, some(3, 4), whole=False)
 
 
@@ -374,6 +473,7 @@ def test_module_by_export():
 
         def forward(self, ids, mask):
             return self.l(self.e(ids), src_key_padding_mask=mask), ids
+
     net, ids = Ids().eval(), some(2, 5, dtype=torch.int64).abs()
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[1, 3:] = True
@@ -387,5 +487,6 @@ def test_export_names_what_is_missing():
     class Det(nn.Module):
         def forward(self, x):
             return torch.linalg.det(x)
+
     with pytest.raises(nnc.UsageError, match="_linalg_det"):
         nnc.compile(Det(), (some(3, 3),))

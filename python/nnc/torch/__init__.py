@@ -7,7 +7,7 @@
 Dynamo's graph goes through AOTAutograd to aten ops and from there to nnc's graph (lower.py, ops.py). Ops that nnc does not have are
 run by PyTorch, with one warning that names them; nnc runs the parts between. Graphs that record gradients are run by PyTorch, too.
 Each shape is compiled once; weights are constants that nnc reads where they lie, and a weight that changes (by its version counter or
-its memory) is compiled anew.
+its memory) is compiled again.
 """
 
 import copy
@@ -29,7 +29,7 @@ from .ops import TABLE
 
 __all__ = ["Report", "backend", "compile_module", "reports"]
 
-reports = []            # one Report for each graph compiled, newest last
+reports = []  # one Report for each graph compiled, newest last
 warned = set()
 
 
@@ -111,7 +111,7 @@ class Variant:
         start = time.perf_counter()
         try:
             self.run = self.compile(gm, args, options)
-        except nnc.UsageError:      # of the options
+        except nnc.UsageError:  # of the options
             raise
         except nnc.Error as e:
             warn_once(f"nnc: the model is run by PyTorch: {e}")
@@ -129,7 +129,7 @@ class Variant:
     def compile(self, gm, args, options):
         devices = {a.device.type for a in args if isinstance(a, torch.Tensor) and a.dim()}
         if devices == {"cuda"}:
-            options = {"target": "cuda", **options}     # nnc.DeviceError where nnc finds none
+            options = {"target": "cuda", **options}  # nnc.DeviceError where nnc finds none
         elif devices - {"cpu"}:
             raise nnc.DeviceError(f"tensors on {', '.join(sorted(devices))}")
         gm = respecialised(gm, args)
@@ -157,8 +157,12 @@ class Variant:
 def respecialised(gm, args):
     """A copy of the graph, whose shapes are those of these arguments."""
     gm = copy.deepcopy(gm)
-    symbolic = any(isinstance(n.meta.get("val"), torch.SymInt) or isinstance(n.meta.get("val"), torch.Tensor) and
-                   any(isinstance(s, torch.SymInt) for s in n.meta["val"].shape) for n in gm.graph.nodes)
+    symbolic = any(
+        isinstance(n.meta.get("val"), torch.SymInt)
+        or isinstance(n.meta.get("val"), torch.Tensor)
+        and any(isinstance(s, torch.SymInt) for s in n.meta["val"].shape)
+        for n in gm.graph.nodes
+    )
     if symbolic:
         FakeTensorProp(gm).propagate(*args)
     return gm
@@ -166,6 +170,7 @@ def respecialised(gm, args):
 
 class Compiled:
     """A graph of aten ops, compiled when it is first called with arguments of new shapes or new weights."""
+
     _boxed_call = True
 
     def __init__(self, gm, static, options):

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 import torch
 
 DTYPES = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
-    torch.uint8: "u8", torch.bool: "bool",
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.bool: "bool",
 }
 FLOATS = ("f64", "f32", "f16", "bf16")
 
@@ -28,6 +35,7 @@ class Value:
     A value known before the graph runs has `tensor`: a constant (folded further in Python), or with `weight` a tensor that the
     model owns, which is referred to and never copied where it is contiguous.
     """
+
     shape: tuple
     dtype: str
     op: str = ""
@@ -35,10 +43,10 @@ class Value:
     attrs: str = ""
     tensor: torch.Tensor = None
     weight: bool = False
-    results: list = None        # of a node with several: all of them, in order
+    results: list = None  # of a node with several: all of them, in order
     loc: str = ""
-    name: str = ""              # of the user's input or weight
-    label: str = ""             # in the text
+    name: str = ""  # of the user's input or weight
+    label: str = ""  # in the text
 
     @property
     def rank(self):
@@ -79,9 +87,9 @@ def broadcast_shape(*shapes):
 
 class Graph:
     def __init__(self):
-        self.values = []            # in order of definition
-        self.seen = {}              # (op, operands, attrs, dtype, shape) -> value
-        self.inputs = []            # (value, index among the caller's arguments, memory order or None)
+        self.values = []  # in order of definition
+        self.seen = {}  # (op, operands, attrs, dtype, shape) -> value
+        self.inputs = []  # (value, index among the caller's arguments, memory order or None)
         self.loc = ""
 
     # ---- leaves
@@ -92,7 +100,7 @@ class Graph:
         return v
 
     def input(self, tensor_like, index, name="", row_major=False):
-        """An argument of the caller. Dense tensors in another memory order (channels_last) are read as they lie."""
+        """An argument of the caller. Dense tensors in another memory order (channels_last) are read without a copy."""
         shape, order = tuple(tensor_like.shape), None if row_major else memory_order(tensor_like)
         v = self.add(Value(tuple(shape[d] for d in order) if order else shape, dtype_of(tensor_like), "input", name=name))
         self.inputs.append((v, index, order))
@@ -118,8 +126,10 @@ class Graph:
     def node(self, op, operands, types, attrs):
         """The same for a node with several results, whose types are (shape, dtype)."""
         text = ", ".join(f"{k}={setting_text(v)}" for k, v in attrs.items() if v is not None)
-        types = [(tuple(map(int, s)) if s is not None else broadcast_shape(*(x.shape for x in operands)), d or operands[0].dtype)
-                 for s, d in types]
+        types = [
+            (tuple(map(int, s)) if s is not None else broadcast_shape(*(x.shape for x in operands)), d or operands[0].dtype)
+            for s, d in types
+        ]
         if any(0 in s for s, _ in types) or any(0 in x.shape for x in operands):
             raise Unsupported("a tensor without elements")
         if any(len(s) > 8 for s, _ in types):
@@ -177,7 +187,7 @@ class Graph:
         return xs[0] if len(xs) == 1 else self.op("concat", *xs, shape=shape, axis=axis)
 
     def matmul(self, a, b):
-        """a @ b over the last two dimensions, others broadcast; transposed operands are read as they lie."""
+        """a @ b over the last two dimensions, others broadcast; a transposed operand becomes an attribute."""
         lead = broadcast_shape(a.shape[:-2], b.shape[:-2])
         m, n = a.shape[-2], b.shape[-1]
         (a, ta), (b, tb) = swapped(a), swapped(b)
@@ -247,7 +257,7 @@ def inverse(perm):
 
 
 def perm_of(x):
-    return [int(p) for p in x.attrs[x.attrs.index("[") + 1:-1].split(",")]
+    return [int(p) for p in x.attrs[x.attrs.index("[") + 1 : -1].split(",")]
 
 
 def swapped(x):

@@ -14,13 +14,14 @@ from .ops import TABLE, torch_dtype
 @dataclass
 class Lowered:
     """An nnc graph and how to call it."""
+
     text: str
-    weights: dict                       # name in the text -> tensor
-    inputs: list                        # (index among the caller's arguments, memory order or None)
-    results: list                       # of each result: ("out", output, memory order, device), ("arg", index, ..), ("tensor", t, _, device)
-                                        # or ("number", x, ..)
-    outputs: list                       # (shape, torch dtype) of each output of the text
-    missing: dict = field(default_factory=dict)     # fx node -> reason
+    weights: dict  # name in the text -> tensor
+    inputs: list  # (index among the caller's arguments, memory order or None)
+    results: list  # of each result: ("out", output, memory order, device), ("arg", index, ..), ("tensor", t, _, device)
+    # or ("number", x, ..)
+    outputs: list  # (shape, torch dtype) of each output of the text
+    missing: dict = field(default_factory=dict)  # fx node -> reason
 
 
 class Lowering:
@@ -129,6 +130,7 @@ class Lowering:
         def contents(name, tensor):
             weights[name] = tensor.contiguous()
             return f' = gen("{name}", seed=0, scale=1)'
+
         text, inputs = self.g.text(outputs, contents)
         return text, weights, inputs
 
@@ -170,7 +172,7 @@ def path_of(node):
 def split(gm, missing):
     """Fuses the nodes that nnc computes into submodules of a graph whose other nodes are run by PyTorch."""
     out = set(missing)
-    for node in gm.graph.nodes:         # a node of several results and the nodes that pick them stay together
+    for node in gm.graph.nodes:  # a node of several results and the nodes that pick them stay together
         picks = [u for u in node.users if u.op == "call_function" and u.target.__name__ == "getitem"]
         if node in out or any(p in out for p in picks):
             out.update(picks if node in out else [node, *picks])

@@ -21,6 +21,7 @@ def row(*targets):
         for t in targets:
             TABLE[t] = lower
         return lower
+
     return enter
 
 
@@ -34,6 +35,7 @@ def overloads(*names):
 
 
 # ---- operands
+
 
 def value(g, x, dtype):
     """A tensor or a number as a value of this dtype."""
@@ -54,12 +56,17 @@ def torch_dtype(name):
 
 def common(*xs):
     """The dtype that PyTorch computes in: tensors by category, then numbers."""
+
     def example(x):
         return torch.empty((1,) * x.rank, dtype=torch_dtype(x.dtype), device="meta") if isinstance(x, Value) else x
+
     a = example(xs[0])
     for x in xs[1:]:
-        a = torch.empty((1,), dtype=torch.result_type(a, example(x)), device="meta") if not isinstance(a, (int, float)) or \
-            isinstance(x, Value) else max(a, x)
+        a = (
+            torch.empty((1,), dtype=torch.result_type(a, example(x)), device="meta")
+            if not isinstance(a, (int, float)) or isinstance(x, Value)
+            else max(a, x)
+        )
     return DTYPES[a.dtype]
 
 
@@ -80,6 +87,7 @@ def pair(v, n, default=None):
 UNARY = """relu sigmoid tanh exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh abs neg floor ceil round trunc
     sqrt rsqrt erf isnan isinf silu hardswish hardsigmoid mish"""
 for _name in UNARY.split():
+
     @row(*overloads(_name))
     def _unary(g, out, x, op=_name):
         if x.dtype == "bool" and not dtype_of(out) == "f32":
@@ -90,8 +98,10 @@ for _name in UNARY.split():
             x = g.cast(x, dtype_of(out))
         return g.op(op, x, dtype=dtype_of(out))
 
+
 BINARY = {"mul": "mul", "div": "div", "minimum": "min", "maximum": "max", "fmod": "mod"}
 for _name, _op in BINARY.items():
+
     @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar", _name))
     def _binary(g, out, a, b, op=_op):
         t = dtype_of(out)
@@ -99,24 +109,30 @@ for _name, _op in BINARY.items():
             return g.op({"mul": "and", "min": "and", "max": "or"}[op], value(g, a, t), value(g, b, t))
         return g.op(op, value(g, a, t), value(g, b, t))
 
+
 COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 for _name in COMPARE:
+
     @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar"))
     def _compare(g, out, a, b, op=_name):
         t = common(a, b)
-        if t == "bool":     # ordered as 0 and 1
+        if t == "bool":  # ordered as 0 and 1
             if op in ("eq", "ne"):
                 x = g.op("xor", value(g, a, t), value(g, b, t))
                 return x if op == "ne" else g.op("not", x)
             t = "i32"
         return g.op(op, value(g, a, t), value(g, b, t), dtype="bool")
 
+
 for _name, _op in {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}.items():
+
     @row(*overloads(_name))
     def _logical(g, out, a, b, op=_op):
         return g.op(op, truth(g, a), truth(g, b))
 
+
 for _name, _op in {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}.items():
+
     @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar"))
     def _bitwise(g, out, a, b, op=_op):
         t = dtype_of(out)
@@ -289,8 +305,7 @@ def clip(g, x, lo, hi):
         return g.op("relu6", x)
     if (lo, hi) == (0, None):
         return g.op("relu", x)
-    return x if lo is hi is None else g.op(
-        "clip", x, lo=None if lo is None else float(lo), hi=None if hi is None else float(hi))
+    return x if lo is hi is None else g.op("clip", x, lo=None if lo is None else float(lo), hi=None if hi is None else float(hi))
 
 
 @row(*overloads("hardtanh", "clamp"))
@@ -332,6 +347,7 @@ def _(g, out, a, b, weight):
 
 
 for _name, _op in {"addcmul": "mul", "addcdiv": "div"}.items():
+
     @row(*overloads(_name))
     def _addc(g, out, x, a, b, op=_op, *, value=1):
         return g.op("add", x, scaled(g, x.dtype, g.op(op, a, b), value))
@@ -345,13 +361,28 @@ def _(g, out, x, *args, **kwargs):
     return g.cast(x, t)
 
 
-@row(*overloads("clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "_assert_tensor_metadata", "dropout",
-                "feature_dropout", "alpha_dropout", "positive", "expand_copy"))
+@row(
+    *overloads(
+        "clone",
+        "alias",
+        "detach",
+        "lift_fresh_copy",
+        "lift_fresh",
+        "contiguous",
+        "_assert_tensor_metadata",
+        "dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "positive",
+        "expand_copy",
+    )
+)
 def _(g, out, x, *args, **kwargs):
     return x
 
 
 for _name, _by in {"log10": math.log10(math.e), "deg2rad": math.pi / 180, "rad2deg": 180 / math.pi}.items():
+
     @row(*overloads(_name))
     def _scaled(g, out, x, by=_by, log=_name == "log10"):
         x = g.cast(x, dtype_of(out))
@@ -369,15 +400,26 @@ def _(g, out, x):
     return g.op("mul", g.op("sign", x), y) if g.target is aten.asinh.default else y
 
 
-FILLED = {"full_like": None, "new_full": None, "zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1, "empty_like": 0,
-          "new_empty": 0, "new_empty_strided": 0}
+FILLED = {
+    "full_like": None,
+    "new_full": None,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "ones_like": 1,
+    "new_ones": 1,
+    "empty_like": 0,
+    "new_empty": 0,
+    "new_empty_strided": 0,
+}
 for _name, _fill in FILLED.items():
+
     @row(*overloads(_name))
     def _filled(g, out, x, *args, fill=_fill, **kwargs):
         return g.known(torch.full((), args[-1] if fill is None else fill, dtype=out.dtype).expand(tuple(out.shape)))
 
 
 # ---- reductions
+
 
 def reduced(g, op, x, dim, keepdim, out):
     t = dtype_of(out)
@@ -412,6 +454,7 @@ def _(g, out, x, dim=None, keepdim=False):
 
 
 for _name in ("max", "min"):
+
     @row(*overloads(_name, f"{_name}.dim", f"{_name}.other"))
     def _extreme(g, out, x, dim=None, keepdim=False, op=_name):
         if isinstance(dim, Value):
@@ -430,6 +473,7 @@ def arg(g, op, x, dim, keepdim):
 
 
 for _name in ("max", "min"):
+
     @row(*overloads("arg" + _name))
     def _arg(g, out, x, dim=None, keepdim=False, op=_name):
         if dim is None:
@@ -515,6 +559,7 @@ def softmax(g, op, x, dim):
 
 
 for _name in ("cumsum", "cumprod"):
+
     @row(*overloads(_name))
     def _scan(g, out, x, dim, dtype=None, op=_name):
         return g.op(op, g.cast(x, dtype_of(out)), axis=dim % x.rank)
@@ -527,21 +572,33 @@ def _(g, out, x, k, dim=-1, largest=True, sorted=True):
 
 @row(*overloads("sort", "sort.stable"))
 def _(g, out, x, *args, stable=None, dim=-1, descending=False):
-    dim, descending = (*args, *(dim, descending)[len(args):]) if args else (dim, descending)
+    dim, descending = (*args, *(dim, descending)[len(args) :]) if args else (dim, descending)
     return topk(g, x, x.shape[dim], dim, descending)
 
 
 def topk(g, x, k, dim, largest):
     shape = list(x.shape)
     shape[dim] = k
-    return g.node("topk", (x,), [(shape, x.dtype), (shape, "i64")],
-                  {"axis": dim % x.rank, "k": k, "largest": None if largest else 0})
+    return g.node("topk", (x,), [(shape, x.dtype), (shape, "i64")], {"axis": dim % x.rank, "k": k, "largest": None if largest else 0})
 
 
 # ---- movement
 
-@row(*overloads("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims", "flatten.using_ints",
-                "unflatten.int"))
+
+@row(
+    *overloads(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "unsqueeze",
+        "squeeze",
+        "squeeze.dim",
+        "squeeze.dims",
+        "flatten.using_ints",
+        "unflatten.int",
+    )
+)
 def _(g, out, x, *args, **kwargs):
     return g.reshape(x, out.shape)
 
@@ -605,8 +662,8 @@ def _(g, out, x, repeats):
 def _(g, out, x, repeats, dim=None, output_size=None):
     shape = list(x.shape) if dim is not None else [math.prod(x.shape)]
     d = (dim or 0) % len(shape)
-    y = g.reshape(x, [*shape[:d + 1], 1, *shape[d + 1:]])
-    return g.reshape(g.broadcast(y, [*shape[:d + 1], repeats, *shape[d + 1:]]), out.shape)
+    y = g.reshape(x, [*shape[: d + 1], 1, *shape[d + 1 :]])
+    return g.reshape(g.broadcast(y, [*shape[: d + 1], repeats, *shape[d + 1 :]]), out.shape)
 
 
 def bounds(n, start, end):
@@ -632,7 +689,7 @@ def split(g, x, sizes, dim):
     dim %= x.rank
     if len(sizes) == 1:
         return [x]
-    types = [((*x.shape[:dim], n, *x.shape[dim + 1:]), x.dtype) for n in sizes]
+    types = [((*x.shape[:dim], n, *x.shape[dim + 1 :]), x.dtype) for n in sizes]
     return g.node("split", (x,), types, {"axis": dim, "sizes": sizes})
 
 
@@ -667,7 +724,7 @@ def pads_of(x, pad):
 
 def padded(g, x, pad, mode, fill=None):
     begin, end = pads_of(x, pad)
-    for d in range(x.rank):     # negative pads cut
+    for d in range(x.rank):  # negative pads cut
         if begin[d] < 0 or end[d] < 0:
             x = g.slice(x, d, max(0, -begin[d]), x.shape[d] - max(0, -end[d]))
     begin, end = [max(0, b) for b in begin], [max(0, e) for e in end]
@@ -740,12 +797,13 @@ def _(g, out, x, src, dim=0, start=None, end=None, step=1):
 def _(g, out, x, src, dim, index):
     n = x.shape[dim]
     index, d = index % n, dim % x.rank
-    src = g.reshape(src, [*x.shape[:d], 1, *x.shape[d + 1:]])
+    src = g.reshape(src, [*x.shape[:d], 1, *x.shape[d + 1 :]])
     parts = ([g.slice(x, d, 0, index)] if index else []) + [src] + ([g.slice(x, d, index + 1, n)] if index + 1 < n else [])
     return g.concat(parts, d)
 
 
 for _name in ("tril", "triu"):
+
     @row(*overloads(_name))
     def _triangle(g, out, x, diagonal=0, op=_name):
         keep = g.known(getattr(torch.ones(x.shape[-2:], dtype=torch.bool), op)(diagonal))
@@ -754,9 +812,10 @@ for _name in ("tril", "triu"):
 
 # ---- by index
 
+
 def gather(g, x, index, axis):
     axis %= x.rank
-    return g.op("gather", x, index, shape=[*x.shape[:axis], *index.shape, *x.shape[axis + 1:]], dtype=x.dtype, axis=axis)
+    return g.op("gather", x, index, shape=[*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]], dtype=x.dtype, axis=axis)
 
 
 @row(*overloads("embedding"))
@@ -806,8 +865,15 @@ def _(g, out, x, indices, values, accumulate=False):
     rests = [x.shape[d] for d in rest]
     updates = g.broadcast(values, [*rests[:before], *shape, *rests[before:]])
     updates = g.transpose(updates, [*range(before, before + n), *range(before), *range(before + n, updates.rank)])
-    y = g.op("scatter_nd", g.transpose(x, at + rest), index, updates, shape=[*(x.shape[d] for d in at), *rests], dtype=x.dtype,
-             reduction="add" if accumulate else None)
+    y = g.op(
+        "scatter_nd",
+        g.transpose(x, at + rest),
+        index,
+        updates,
+        shape=[*(x.shape[d] for d in at), *rests],
+        dtype=x.dtype,
+        reduction="add" if accumulate else None,
+    )
     return g.transpose(y, inverse(at + rest))
 
 
@@ -838,6 +904,7 @@ def _(g, out, xs, i):
 
 
 # ---- contractions
+
 
 @row(*overloads("mm", "bmm", "matmul"))
 def _(g, out, a, b):
@@ -891,16 +958,16 @@ def _(g, out, x, w, b, stride, padding, dilation, transposed, output_padding, gr
 
 # ---- windows
 
+
 def window(g, op, out, x, kernel, stride, padding, n, dtype=None, **attrs):
     kernel, padding = pair(kernel, n), pair(padding, n)
     stride = pair(stride, n) if stride else kernel
-    lead = x.rank == n + 1      # without batch
+    lead = x.rank == n + 1  # without batch
     if lead:
         x = g.reshape(x, [1, *x.shape])
     shape = [1, *out.shape] if lead else out.shape
     attrs = {k: v for k, v in attrs.items() if v}
-    y = g.op(op, x, shape=shape, dtype=dtype, kernel=kernel, strides=stride,
-             pads=padding * 2 if any(padding) else None, **attrs)
+    y = g.op(op, x, shape=shape, dtype=dtype, kernel=kernel, strides=stride, pads=padding * 2 if any(padding) else None, **attrs)
     return g.reshape(y, out.shape)
 
 
@@ -908,17 +975,30 @@ def window(g, op, out, x, kernel, stride, padding, n, dtype=None, **attrs):
 def _(g, out, x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False):
     n = 3 if len(out[0].shape) == 5 else 2
     dilation = pair(dilation, n)
-    return [window(g, "maxpool", out[0], x, kernel, stride, padding, n, ceil_mode=int(ceil_mode),
-                   dilations=dilation if any(d != 1 for d in dilation) else None), None]
+    return [
+        window(
+            g,
+            "maxpool",
+            out[0],
+            x,
+            kernel,
+            stride,
+            padding,
+            n,
+            ceil_mode=int(ceil_mode),
+            dilations=dilation if any(d != 1 for d in dilation) else None,
+        ),
+        None,
+    ]
 
 
 for _n in (1, 2, 3):
+
     @row(*overloads(f"avg_pool{_n}d"))
     def _avgpool(g, out, x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, n=_n):
         if divisor_override:
             raise Unsupported("avg_pool with divisor_override")
-        return window(g, "avgpool", out, x, kernel, stride, padding, n, ceil_mode=int(ceil_mode),
-                      count_include_pad=int(count_include_pad))
+        return window(g, "avgpool", out, x, kernel, stride, padding, n, ceil_mode=int(ceil_mode), count_include_pad=int(count_include_pad))
 
 
 @row(*overloads("_adaptive_avg_pool2d"))
@@ -963,7 +1043,7 @@ def picked(g, x, out, resize):
         n, m = x.shape[d], out.shape[d]
         if n == m:
             continue
-        if m % n == 0:          # each element r times
+        if m % n == 0:  # each element r times
             shape = list(x.shape)
             at = x.rank + d + 1
             y = g.broadcast(g.reshape(x, [*shape[:at], 1, *shape[at:]]), [*shape[:at], m // n, *shape[at:]])
@@ -983,8 +1063,18 @@ def _(g, out, x, size, *rest):
     return picked(g, x, out, lambda t, s: f(t, list(s), *one_scale(given, s)))
 
 
-@row(*overloads("upsample_bilinear2d", "upsample_bilinear2d.vec", "upsample_bicubic2d", "upsample_bicubic2d.vec",
-                "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec"))
+@row(
+    *overloads(
+        "upsample_bilinear2d",
+        "upsample_bilinear2d.vec",
+        "upsample_bicubic2d",
+        "upsample_bicubic2d.vec",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+        "_upsample_bilinear2d_aa.vec",
+        "_upsample_bicubic2d_aa.vec",
+    )
+)
 def _(g, out, x, size, align_corners, *rest):
     if not x.is_float:
         raise Unsupported("interpolation of integers")
@@ -1011,6 +1101,7 @@ def one_scale(given, size):
 
 
 # ---- normalisation
+
 
 @row(*overloads("_native_batch_norm_legit_no_training"))
 def _(g, out, x, weight, bias, mean, var, momentum, eps):
@@ -1040,7 +1131,7 @@ def _(g, out, x, weight, bias, training, momentum, eps):
 
 @row(*overloads("native_layer_norm"))
 def _(g, out, x, shape, weight, bias, eps):
-    return [normalized(g, "layernorm", x, weight, bias, x.shape[-len(shape):], axis=x.rank - len(shape), eps=float(eps)), None, None]
+    return [normalized(g, "layernorm", x, weight, bias, x.shape[-len(shape) :], axis=x.rank - len(shape), eps=float(eps)), None, None]
 
 
 @row(*overloads("native_group_norm"))
@@ -1051,7 +1142,7 @@ def _(g, out, x, weight, bias, n, c, hw, groups, eps):
 @row(*overloads("_fused_rms_norm"))
 def _(g, out, x, shape, weight, eps):
     eps = eps if eps is not None else torch.finfo(torch_dtype(x.dtype)).eps
-    return [normalized(g, "rmsnorm", x, weight, None, x.shape[-len(shape):], axis=x.rank - len(shape), eps=float(eps)), None]
+    return [normalized(g, "rmsnorm", x, weight, None, x.shape[-len(shape) :], axis=x.rank - len(shape), eps=float(eps)), None]
 
 
 def normalized(g, op, x, weight, bias, shape, **attrs):
@@ -1063,12 +1154,17 @@ def normalized(g, op, x, weight, bias, shape, **attrs):
 
 # ---- attention
 
+
 def attention(g, q, k, v, mask, causal, scale):
     """softmax(q k' scale + mask) v. Heads of k and v may be fewer than those of q."""
     if k.shape[1] != q.shape[1]:
-        k, v = (g.reshape(g.broadcast(g.reshape(t, [*t.shape[:2], 1, *t.shape[2:]]),
-                                      [*t.shape[:2], q.shape[1] // t.shape[1], *t.shape[2:]]),
-                          [t.shape[0], q.shape[1], *t.shape[2:]]) for t in (k, v))
+        k, v = (
+            g.reshape(
+                g.broadcast(g.reshape(t, [*t.shape[:2], 1, *t.shape[2:]]), [*t.shape[:2], q.shape[1] // t.shape[1], *t.shape[2:]]),
+                [t.shape[0], q.shape[1], *t.shape[2:]],
+            )
+            for t in (k, v)
+        )
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     perm = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
     s = scaled(g, q.dtype, g.matmul(q, g.transpose(k, perm)), scale)
@@ -1136,8 +1232,30 @@ def _(g, out, q, k, v, embed_dim, heads, qkv, qkv_bias, out_weight, out_bias, ma
 
 
 @row(*overloads("_transformer_encoder_layer_fwd"))
-def _(g, out, x, embed_dim, heads, qkv, qkv_bias, out_weight, out_bias, use_gelu, norm_first, eps, weight1, bias1, weight2, bias2,
-      up, up_bias, down, down_bias, mask=None, mask_type=None):
+def _(
+    g,
+    out,
+    x,
+    embed_dim,
+    heads,
+    qkv,
+    qkv_bias,
+    out_weight,
+    out_bias,
+    use_gelu,
+    norm_first,
+    eps,
+    weight1,
+    bias1,
+    weight2,
+    bias2,
+    up,
+    up_bias,
+    down,
+    down_bias,
+    mask=None,
+    mask_type=None,
+):
     def norm(x, weight, bias):
         return normalized(g, "layernorm", x, weight, bias, x.shape[-1:], axis=x.rank - 1, eps=float(eps))
 
@@ -1146,6 +1264,7 @@ def _(g, out, x, embed_dim, heads, qkv, qkv_bias, out_weight, out_bias, use_gelu
 
     def feed(x):
         return linear(g, g.op("gelu" if use_gelu else "relu", linear(g, x, up, up_bias)), down, down_bias)
+
     if norm_first:
         x = g.op("add", x, attend(norm(x, weight1, bias1)))
         return g.op("add", x, feed(norm(x, weight2, bias2)))
