@@ -356,6 +356,32 @@ def test_changed_weights_are_seen():
         close(fast(x), net(x))
 
 
+def test_state_that_a_call_writes_is_no_constant():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4))
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            self.seen.add_(x.sum(0))
+            return x * self.scale + self.seen
+
+    net, x = Counter(), some(3, 4)
+    fast, before = compiled(net), len(nt.reports)
+    with torch.no_grad():
+        for n in (1, 2, 3):
+            close(fast(x), x + n * x.sum(0))
+            close(net.seen, n * x.sum(0))
+    assert len(nt.reports) == before + 1
+
+
+def test_autocast():
+    net, x = Net().eval(), some(2, 3, 8, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        close(compiled(net)(x), net(x))
+
+
 def test_two_modules_of_one_class_have_their_own_weights():
     a, b, x = nn.Linear(5, 6).eval(), nn.Linear(5, 6).eval(), some(3, 5)
     torch._dynamo.reset()

@@ -190,8 +190,10 @@ class Compiled:
 
 
 def compile_graph(gm, example_inputs, options):
+    """The compiler that AOTAutograd calls. Weights that the graph itself writes to, such as running statistics, are ordinary inputs."""
     context = TracingContext.try_get()
-    static = context.fw_metadata.static_input_indices if context and context.fw_metadata else []
+    meta = context.fw_metadata if context else None
+    static = [i for i in meta.static_input_indices if not meta.input_info[i].mutates_data] if meta else []
     return Compiled(gm, frozenset(static), options)
 
 

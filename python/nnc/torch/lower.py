@@ -7,6 +7,7 @@ import torch.fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.utils import _pytree as pytree
 
+from . import layers  # noqa: F401  (rows of the table)
 from .graph import Graph, Unsupported, Value, memory_order
 from .ops import TABLE, torch_dtype
 
