@@ -19,8 +19,8 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 import nnc
 
@@ -135,16 +135,18 @@ class Variant:
         gm = respecialised(gm, args)
         lowering = Lowering(gm, self.weights).run()
         if not lowering.missing:
+            call = Call(lowering, options)
             reports.append(Report(1, {}))
-            return Call(lowering, options)
+            return call
         missing = {}
         for node, why in lowering.missing.items():
             missing.setdefault(str(node.target), why)
         parts = 0
         fused = split(gm, lowering.missing)
         places = [n for n in fused.graph.nodes if n.op == "placeholder"]
+        weights = {n: self.weights[i] for i, n in enumerate(places) if i in self.weights}
         for node in [n for n in fused.graph.nodes if n.op == "call_module"]:
-            static = {k: self.weights[places.index(a)] for k, a in enumerate(node.args) if a in places and places.index(a) in self.weights}
+            static = {k: weights[a] for k, a in enumerate(node.args) if a in weights}
             part = Lowering(getattr(fused, node.target), static).run()
             assert not part.missing, part.missing
             setattr(fused, node.target, Part(Call(part, options)))
@@ -152,6 +154,14 @@ class Variant:
         reports.append(Report(parts, missing))
         warn_once("nnc: run by PyTorch: " + "; ".join(f"{op} ({why})" for op, why in missing.items()))
         return fused
+
+
+class Shapes(torch.fx.Interpreter):
+    """Notes the shapes, or the number, of each node."""
+
+    def run_node(self, n):
+        n.meta["val"] = super().run_node(n)
+        return n.meta["val"]
 
 
 def respecialised(gm, args):
@@ -164,7 +174,8 @@ def respecialised(gm, args):
         for n in gm.graph.nodes
     )
     if symbolic:
-        FakeTensorProp(gm).propagate(*args)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            Shapes(gm).run(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
     return gm
 
 
@@ -180,13 +191,15 @@ class Compiled:
 
     def __call__(self, args):
         key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for i, a in enumerate(args) if i not in self.static)
-        for v in self.variants.get(key, ()):
-            if v.current(args):
-                return v.run(*args)
-        with self.lock:
-            v = Variant(self.gm, args, self.static, self.options)
-            self.variants[key] = [v, *(w for w in self.variants.get(key, ()) if not w.stale())]
-        return v.run(*args)
+        found = self.find(key, args)
+        if not found:
+            with self.lock:
+                found = self.find(key, args) or Variant(self.gm, args, self.static, self.options)
+                self.variants[key] = [found, *(v for v in self.variants.get(key, ()) if v is not found and not v.stale())]
+        return found.run(*args)
+
+    def find(self, key, args):
+        return next((v for v in self.variants.get(key, ()) if v.current(args)), None)
 
 
 def compile_graph(gm, example_inputs, options):
@@ -198,7 +211,7 @@ def compile_graph(gm, example_inputs, options):
 
 
 def decompositions():
-    """Of ops that are no row of the table."""
+    """Those of aten ops that are not in the table."""
     return {op: f for op, f in core_aten_decompositions().items() if op not in TABLE}
 
 
