@@ -24,8 +24,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 import nnc
 
+from .layers import ROWS
 from .lower import Lowering, split
-from .ops import TABLE
 
 __all__ = ["Report", "backend", "compile_module", "reports"]
 
@@ -212,7 +212,7 @@ def compile_graph(gm, example_inputs, options):
 
 def decompositions():
     """Those of aten ops that are not in the table."""
-    return {op: f for op, f in core_aten_decompositions().items() if op not in TABLE}
+    return {op: f for op, f in core_aten_decompositions().items() if op not in ROWS}
 
 
 def compile_module(module, args=(), kwargs=None, **options):
@@ -222,7 +222,7 @@ def compile_module(module, args=(), kwargs=None, **options):
     Raises nnc.UsageError, which names the ops, where nnc cannot express the module."""
     program = torch.export.export(module, tuple(args), kwargs, strict=False)
     table = torch.export.default_decompositions()
-    for op in [op for op in table if op in TABLE]:
+    for op in [op for op in table if op in ROWS]:
         table.pop(op)
     program = program.run_decompositions(table)
     given, names = program.graph_signature.input_specs, []

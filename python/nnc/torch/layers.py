@@ -5,7 +5,9 @@ import math
 import torch
 
 from .graph import Unsupported
-from .ops import aten, gather, overloads, pair, row, scaled, select, split, torch_dtype, value
+from .ops import TABLE, aten, gather, overloads, pair, row, scaled, select, split, torch_dtype, value
+
+ROWS = TABLE  # those of ops.py and of this file
 
 
 # ---- contractions

@@ -7,9 +7,9 @@ import torch.fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.utils import _pytree as pytree
 
-from . import layers  # noqa: F401  (rows of the table)
 from .graph import Graph, Unsupported, Value, memory_order
-from .ops import TABLE, torch_dtype
+from .layers import ROWS
+from .ops import torch_dtype
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Lowering:
         val = node.meta.get("val")
         if val is not None and not isinstance(val, (torch.Tensor, list, tuple)):
             return concrete(val)
-        if node.target not in TABLE and not isinstance(node.target, torch._ops.OpOverload):
+        if node.target not in ROWS and not isinstance(node.target, torch._ops.OpOverload):
             raise Unsupported("not an aten op")
         args, kwargs = pytree.tree_map_only(torch.fx.Node, self.env.__getitem__, (node.args, dict(node.kwargs)))
         operands = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, (Value, Foreign))]
@@ -78,10 +78,10 @@ class Lowering:
             return self.fold(node, args, kwargs)
         self.g.loc, self.g.target, self.g.fx = path_of(node), node.target, node
         try:
-            if node.target not in TABLE:
+            if node.target not in ROWS:
                 raise Unsupported("no such op in nnc")
             kwargs = {k: v for k, v in kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format", "non_blocking")}
-            return TABLE[node.target](self.g, val, *args, **kwargs)
+            return ROWS[node.target](self.g, val, *args, **kwargs)
         except Unsupported:
             if pure and all(x.tensor is not None for x in operands):
                 return self.fold(node, args, kwargs)
