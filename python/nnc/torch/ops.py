@@ -1,0 +1,896 @@
+"""The aten ops that nnc reads: one row each.
+
+A row is a function `lower(g, out, *args, **kwargs)`. `g` is the graph.Graph, `out` the fake tensor (or tuple) that the op returns,
+and the arguments are those of the aten op, with a graph.Value for each tensor. It returns the op's value, or a list of them, and
+raises Unsupported where nnc has no form of this use.
+"""
+
+import math
+import operator
+
+import torch
+
+from .graph import DTYPES, Unsupported, Value, broadcast_shape, dtype_of, inverse
+
+aten = torch.ops.aten
+TABLE = {}
+
+
+def row(*targets):
+    def enter(lower):
+        for t in targets:
+            TABLE[t] = lower
+        return lower
+
+    return enter
+
+
+def overloads(*names):
+    """Those of the overloads "add.Tensor" that this version of PyTorch has."""
+    found = []
+    for name in names:
+        packet, _, overload = name.partition(".")
+        found.append(getattr(getattr(aten, packet, None), overload or "default", None))
+    return [f for f in found if f is not None]
+
+
+# ---- operands
+
+
+def value(g, x, dtype):
+    """A tensor or a number as a value of this dtype."""
+    if isinstance(x, Value):
+        return g.cast(x, dtype)
+    if dtype in ("f64", "f32", "f16", "bf16"):
+        x = float(x)
+    elif dtype == "bool":
+        x = bool(x)
+    elif isinstance(x, float):
+        raise Unsupported("a float as an integer")
+    return g.const(x, dtype)
+
+
+def torch_dtype(name):
+    return next(t for t, n in DTYPES.items() if n == name)
+
+
+def common(a, b):
+    """The dtype that PyTorch compares in."""
+
+    def example(x):
+        return torch.empty((1,) * x.rank, dtype=torch_dtype(x.dtype), device="meta") if isinstance(x, Value) else x
+
+    return DTYPES[torch.result_type(example(a), example(b))]
+
+
+def axes_of(x, dim):
+    if dim is None or dim == []:
+        return list(range(x.rank))
+    return [d % max(x.rank, 1) for d in (dim if isinstance(dim, (list, tuple)) else [dim])]
+
+
+def pair(v, n):
+    """A list of one or n numbers as n numbers."""
+    v = list(v) if isinstance(v, (list, tuple)) else [v]
+    return v * n if len(v) == 1 else v or [0] * n
+
+
+# ---- elementwise
+
+UNARY = """relu sigmoid tanh exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh abs neg floor ceil round trunc
+    sqrt rsqrt erf isnan isinf silu hardswish hardsigmoid mish"""
+for _name in UNARY.split():
+
+    @row(*overloads(_name))
+    def _unary(g, out, x, op=_name):
+        if x.dtype == "bool" and not dtype_of(out) == "f32":
+            raise Unsupported("bool operand")
+        if op in ("floor", "ceil", "round", "trunc", "isnan", "isinf") and not x.is_float:
+            return x if op in ("floor", "ceil", "round", "trunc") else value(g, False, "bool")
+        if dtype_of(out) in ("f64", "f32", "f16", "bf16"):
+            x = g.cast(x, dtype_of(out))
+        return g.op(op, x, dtype=dtype_of(out))
+
+
+BINARY = {"mul": "mul", "div": "div", "minimum": "min", "maximum": "max", "fmod": "mod"}
+for _name, _op in BINARY.items():
+
+    @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar", _name))
+    def _binary(g, out, a, b, op=_op):
+        t = dtype_of(out)
+        if t == "bool":
+            return g.op({"mul": "and", "min": "and", "max": "or"}[op], value(g, a, t), value(g, b, t))
+        return g.op(op, value(g, a, t), value(g, b, t))
+
+
+COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+for _name in COMPARE:
+
+    @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar"))
+    def _compare(g, out, a, b, op=_name):
+        t = common(a, b)
+        if t == "bool":  # ordered as 0 and 1
+            if op in ("eq", "ne"):
+                x = g.op("xor", value(g, a, t), value(g, b, t))
+                return x if op == "ne" else g.op("not", x)
+            t = "i32"
+        return g.op(op, value(g, a, t), value(g, b, t), dtype="bool")
+
+
+for _name, _op in {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}.items():
+
+    @row(*overloads(_name))
+    def _logical(g, out, a, b, op=_op):
+        return g.op(op, truth(g, a), truth(g, b))
+
+
+for _name, _op in {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}.items():
+
+    @row(*overloads(f"{_name}.Tensor", f"{_name}.Scalar"))
+    def _bitwise(g, out, a, b, op=_op):
+        t = dtype_of(out)
+        return g.op(op if t == "bool" else "bit_" + op, value(g, a, t), value(g, b, t))
+
+
+def select(g, c, a, b):
+    return g.op("select", c, a, b, dtype=a.dtype)
+
+
+def truth(g, x):
+    return x if x.dtype == "bool" else g.op("ne", x, value(g, 0, x.dtype), dtype="bool")
+
+
+def add(g, t, a, b):
+    return g.op("or" if t == "bool" else "add", value(g, a, t), value(g, b, t))
+
+
+@row(*overloads("logical_not"))
+def _(g, out, x):
+    return g.op("not", truth(g, x))
+
+
+@row(*overloads("bitwise_not"))
+def _(g, out, x):
+    return g.op("not", x) if x.dtype == "bool" else g.op("bit_xor", x, value(g, -1, x.dtype))
+
+
+@row(*overloads("add.Tensor", "add.Scalar"))
+def _(g, out, a, b, alpha=1):
+    t = dtype_of(out)
+    return add(g, t, a, scaled(g, t, b, alpha))
+
+
+@row(*overloads("sub.Tensor", "sub.Scalar"))
+def _(g, out, a, b, alpha=1):
+    t = dtype_of(out)
+    return g.op("sub", value(g, a, t), scaled(g, t, b, alpha))
+
+
+@row(*overloads("rsub.Tensor", "rsub.Scalar"))
+def _(g, out, a, b, alpha=1):
+    t = dtype_of(out)
+    return g.op("sub", value(g, b, t), scaled(g, t, a, alpha))
+
+
+def scaled(g, t, x, by):
+    x = value(g, x, t)
+    return x if by == 1 else g.op("mul", x, value(g, by, t))
+
+
+@row(*overloads("reciprocal"))
+def _(g, out, x):
+    return g.op("recip", g.cast(x, dtype_of(out)))
+
+
+@row(*overloads("sign", "sgn"))
+def _(g, out, x):
+    return x if x.dtype == "bool" else g.op("sign", x)
+
+
+@row(*overloads("div.Tensor_mode", "div.Scalar_mode"))
+def _(g, out, a, b, rounding_mode=None):
+    t = dtype_of(out)
+    a, b = value(g, a, t), value(g, b, t)
+    if t in DTYPES.values() and a.is_float:
+        return g.op(rounding_mode, g.op("div", a, b)) if rounding_mode else g.op("div", a, b)
+    return floor_divide(g, a, b) if rounding_mode == "floor" else g.op("div", a, b)
+
+
+def floor_divide(g, a, b):
+    """Integers, towards minus infinity."""
+    q, r = g.op("div", a, b), g.op("mod", a, b)
+    zero = value(g, 0, a.dtype)
+    apart = g.op("xor", g.op("lt", r, zero, dtype="bool"), g.op("lt", b, zero, dtype="bool"))
+    down = g.op("and", g.op("ne", r, zero, dtype="bool"), apart)
+    return g.op("sub", q, g.cast(down, a.dtype))
+
+
+@row(*overloads("floor_divide"))
+def _(g, out, a, b):
+    t = dtype_of(out)
+    a, b = value(g, a, t), value(g, b, t)
+    return g.op("floor", g.op("div", a, b)) if a.is_float else floor_divide(g, a, b)
+
+
+@row(*overloads("remainder.Tensor", "remainder.Scalar"))
+def _(g, out, a, b):
+    t = dtype_of(out)
+    a, b = value(g, a, t), value(g, b, t)
+    r, zero = g.op("mod", a, b), value(g, 0, t)
+    apart = g.op("xor", g.op("lt", r, zero, dtype="bool"), g.op("lt", b, zero, dtype="bool"))
+    move = g.op("and", g.op("ne", r, zero, dtype="bool"), apart)
+    return select(g, move, g.op("add", r, b), r)
+
+
+@row(*overloads("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"))
+def _(g, out, a, b):
+    t = dtype_of(out)
+    if isinstance(a, Value) and not isinstance(b, Value):
+        a = value(g, a, t)
+        if b == 2:
+            return g.op("square", a)
+        if b == 1:
+            return a
+        if b == 3:
+            return g.op("mul", g.op("square", a), a)
+        if b in (0.5, -0.5, -1) and a.is_float:
+            return g.op({0.5: "sqrt", -0.5: "rsqrt", -1: "recip"}[b], a)
+    if t not in ("f64", "f32", "f16", "bf16"):
+        raise Unsupported("pow of integers")
+    return g.op("pow", value(g, a, t), value(g, b, t))
+
+
+@row(*overloads("gelu"))
+def _(g, out, x, approximate="none"):
+    return g.op("gelu", x, approximate=None if approximate == "none" else approximate)
+
+
+@row(*overloads("leaky_relu"))
+def _(g, out, x, negative_slope=0.01):
+    return g.op("leaky_relu", x, alpha=float(negative_slope))
+
+
+@row(*overloads("elu"))
+def _(g, out, x, alpha=1.0, scale=1.0, input_scale=1.0):
+    if input_scale != 1:
+        raise Unsupported("elu with input_scale")
+    if (alpha, scale) == (1.6732632423543772, 1.0507009873554805):
+        return g.op("selu", x)
+    return scaled(g, x.dtype, g.op("elu", x, alpha=float(alpha)), scale)
+
+
+@row(*overloads("celu"))
+def _(g, out, x, alpha=1.0):
+    return scaled(g, x.dtype, g.op("elu", g.op("div", x, value(g, alpha, x.dtype))), alpha)
+
+
+@row(*overloads("_prelu_kernel", "prelu"))
+def _(g, out, x, weight):
+    if weight.rank == 1 and x.rank > 1:
+        weight = g.reshape(weight, [1, weight.shape[0]] + [1] * (x.rank - 2))
+    return g.op("prelu", x, weight)
+
+
+@row(*overloads("softplus"))
+def _(g, out, x, beta=1, threshold=20):
+    y = g.op("softplus", scaled(g, x.dtype, x, beta))
+    return y if beta == 1 else g.op("div", y, value(g, beta, x.dtype))
+
+
+@row(*overloads("log_sigmoid_forward"))
+def _(g, out, x):
+    return [g.op("neg", g.op("softplus", g.op("neg", x))), None]
+
+
+@row(*overloads("glu"))
+def _(g, out, x, dim=-1):
+    n = x.shape[dim] // 2
+    return g.op("mul", g.slice(x, dim, 0, n), g.op("sigmoid", g.slice(x, dim, n, 2 * n)))
+
+
+def clip(g, x, lo, hi):
+    lo, hi = (None if v is None or math.isinf(v) else v for v in (lo, hi))
+    if not x.is_float:
+        for op, v in (("max", lo), ("min", hi)):
+            x = x if v is None else g.op(op, x, value(g, v, x.dtype))
+        return x
+    if (lo, hi) == (0, 6):
+        return g.op("relu6", x)
+    if (lo, hi) == (0, None):
+        return g.op("relu", x)
+    return x if lo is hi is None else g.op("clip", x, lo=None if lo is None else float(lo), hi=None if hi is None else float(hi))
+
+
+@row(*overloads("hardtanh", "clamp"))
+def _(g, out, x, lo=None, hi=None):
+    return clip(g, g.cast(x, dtype_of(out)), lo if lo is not None or hi is not None else -1, hi)
+
+
+@row(*overloads("clamp_min"))
+def _(g, out, x, lo):
+    return clip(g, g.cast(x, dtype_of(out)), lo, None)
+
+
+@row(*overloads("clamp_max"))
+def _(g, out, x, hi):
+    return clip(g, g.cast(x, dtype_of(out)), None, hi)
+
+
+@row(*overloads("clamp.Tensor", "clamp_min.Tensor"))
+def _(g, out, x, lo=None, hi=None):
+    t = dtype_of(out)
+    x = value(g, x, t) if lo is None else g.op("max", value(g, x, t), value(g, lo, t))
+    return x if hi is None else g.op("min", x, value(g, hi, t))
+
+
+@row(*overloads("where.self", "where.ScalarOther", "where.ScalarSelf"))
+def _(g, out, c, a, b):
+    t = dtype_of(out)
+    return select(g, truth(g, c), value(g, a, t), value(g, b, t))
+
+
+@row(*overloads("masked_fill.Scalar", "masked_fill.Tensor"))
+def _(g, out, x, mask, fill):
+    return select(g, mask, value(g, fill, x.dtype), x)
+
+
+@row(*overloads("lerp.Scalar", "lerp.Tensor"))
+def _(g, out, a, b, weight):
+    return g.op("add", a, g.op("mul", g.op("sub", b, a), value(g, weight, a.dtype)))
+
+
+for _name, _op in {"addcmul": "mul", "addcdiv": "div"}.items():
+
+    @row(*overloads(_name))
+    def _addc(g, out, x, a, b, op=_op, *, value=1):
+        return g.op("add", x, scaled(g, x.dtype, g.op(op, a, b), value))
+
+
+@row(*overloads("_to_copy", "to.dtype"), torch.ops.prims.convert_element_type.default)
+def _(g, out, x, *args, **kwargs):
+    t = dtype_of(out)
+    if t == "bool":
+        return truth(g, x)
+    return g.cast(x, t)
+
+
+@row(
+    *overloads(
+        "clone",
+        "alias",
+        "detach",
+        "lift_fresh_copy",
+        "lift_fresh",
+        "contiguous",
+        "_assert_tensor_metadata",
+        "dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "positive",
+        "expand_copy",
+    )
+)
+def _(g, out, x, *args, **kwargs):
+    return x
+
+
+for _name, _by in {"log10": math.log10(math.e), "deg2rad": math.pi / 180, "rad2deg": 180 / math.pi}.items():
+
+    @row(*overloads(_name))
+    def _scaled(g, out, x, by=_by, log=_name == "log10"):
+        x = g.cast(x, dtype_of(out))
+        return scaled(g, x.dtype, g.op("log", x) if log else x, by)
+
+
+@row(*overloads("asinh", "acosh", "atanh"))
+def _(g, out, x):
+    x = g.cast(x, dtype_of(out))
+    if g.target is aten.atanh.default:
+        return scaled(g, x.dtype, g.op("sub", g.op("log1p", x), g.op("log1p", g.op("neg", x))), 0.5)
+    away = g.op("abs", x) if g.target is aten.asinh.default else x
+    root = g.op("sqrt", g.op("add", g.op("square", x), value(g, 1 if g.target is aten.asinh.default else -1, x.dtype)))
+    y = g.op("log", g.op("add", away, root))
+    return g.op("mul", g.op("sign", x), y) if g.target is aten.asinh.default else y
+
+
+FILLED = {
+    "full_like": None,
+    "new_full": None,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "ones_like": 1,
+    "new_ones": 1,
+    "empty_like": 0,
+    "new_empty": 0,
+    "new_empty_strided": 0,
+}
+for _name, _fill in FILLED.items():
+
+    @row(*overloads(_name))
+    def _filled(g, out, x, *args, fill=_fill, **kwargs):
+        return g.known(torch.full((), args[-1] if fill is None else fill, dtype=out.dtype).expand(tuple(out.shape)))
+
+
+# ---- reductions
+
+
+def reduced(g, op, x, dim, keepdim, out):
+    t = dtype_of(out)
+    return g.reduce(op, g.cast(x, t), axes_of(x, dim), keepdim)
+
+
+@row(*overloads("sum", "sum.dim_IntList"))
+def _(g, out, x, dim=None, keepdim=False, dtype=None):
+    return reduced(g, "reduce_sum", x, dim, keepdim, out)
+
+
+@row(*overloads("mean", "mean.dim"))
+def _(g, out, x, dim=None, keepdim=False, dtype=None):
+    if keepdim and x.rank > 2 and sorted(axes_of(x, dim)) == list(range(2, x.rank)) and x.dtype == dtype_of(out):
+        return g.op("global_avgpool", x, shape=[*x.shape[:2], *[1] * (x.rank - 2)])
+    return reduced(g, "reduce_mean", x, dim, keepdim, out)
+
+
+@row(*overloads("prod", "prod.dim_int"))
+def _(g, out, x, dim=None, keepdim=False, dtype=None):
+    return reduced(g, "reduce_prod", x, dim, keepdim, out)
+
+
+@row(*overloads("amax"))
+def _(g, out, x, dim=None, keepdim=False):
+    return g.reduce("reduce_max", x, axes_of(x, dim), keepdim)
+
+
+@row(*overloads("amin"))
+def _(g, out, x, dim=None, keepdim=False):
+    return g.reduce("reduce_min", x, axes_of(x, dim), keepdim)
+
+
+for _name in ("max", "min"):
+
+    @row(*overloads(_name, f"{_name}.dim", f"{_name}.other"))
+    def _extreme(g, out, x, dim=None, keepdim=False, op=_name):
+        if isinstance(dim, Value):
+            t = dtype_of(out)
+            return g.op(op, value(g, x, t), value(g, dim, t))
+        most = g.reduce("reduce_" + op, x, axes_of(x, dim), keepdim)
+        return most if dim is None else [most, arg(g, op, x, dim, keepdim)]
+
+
+def arg(g, op, x, dim, keepdim):
+    if x.rank == 0:
+        return value(g, 0, "i64")
+    axis = dim % x.rank
+    shape = [1 if i == axis else n for i, n in enumerate(x.shape) if keepdim or i != axis]
+    return g.op("arg" + op, x, shape=shape, dtype="i64", axis=axis, keepdims=bool(keepdim))
+
+
+for _name in ("max", "min"):
+
+    @row(*overloads("arg" + _name))
+    def _arg(g, out, x, dim=None, keepdim=False, op=_name):
+        if dim is None:
+            y = arg(g, op, g.reshape(x, [math.prod(x.shape)]), 0, False)
+            return g.reshape(y, out.shape)
+        return arg(g, op, x, dim, keepdim)
+
+
+def moments(g, x, dim, correction, keepdim):
+    axes = axes_of(x, dim)
+    mean = g.reduce("reduce_mean", x, axes, True)
+    total = g.reduce("reduce_sum", g.op("square", g.op("sub", x, mean)), axes, keepdim)
+    n = math.prod(x.shape[a] for a in axes) - (1 if correction is None else correction)
+    if n <= 0:
+        raise Unsupported("a variance of one element")
+    return g.op("div", total, value(g, n, x.dtype)), mean if keepdim else g.reshape(mean, total.shape)
+
+
+@row(*overloads("var.correction"))
+def _(g, out, x, dim=None, correction=None, keepdim=False):
+    return moments(g, x, dim, correction, keepdim)[0]
+
+
+@row(*overloads("std.correction"))
+def _(g, out, x, dim=None, correction=None, keepdim=False):
+    return g.op("sqrt", moments(g, x, dim, correction, keepdim)[0])
+
+
+@row(*overloads("var_mean.correction"))
+def _(g, out, x, dim=None, correction=None, keepdim=False):
+    return list(moments(g, x, dim, correction, keepdim))
+
+
+@row(*overloads("any", "any.dim", "any.dims"))
+def _(g, out, x, dim=None, keepdim=False):
+    return truth(g, g.reduce("reduce_max", g.cast(truth(g, x), "i32"), axes_of(x, dim), keepdim))
+
+
+@row(*overloads("all", "all.dim", "all.dims"))
+def _(g, out, x, dim=None, keepdim=False):
+    return truth(g, g.reduce("reduce_min", g.cast(truth(g, x), "i32"), axes_of(x, dim), keepdim))
+
+
+@row(*overloads("linalg_vector_norm"))
+def _(g, out, x, ord=2, dim=None, keepdim=False, dtype=None):
+    x, axes = g.cast(x, dtype_of(out)), axes_of(x, dim)
+    if ord == 2:
+        return g.op("sqrt", g.reduce("reduce_sum", g.op("square", x), axes, keepdim))
+    if ord == 1 or ord == math.inf:
+        return g.reduce("reduce_sum" if ord == 1 else "reduce_max", g.op("abs", x), axes, keepdim)
+    raise Unsupported(f"a norm of order {ord}")
+
+
+@row(*overloads("logsumexp"))
+def _(g, out, x, dim, keepdim=False):
+    axes = axes_of(x, dim)
+    most = g.reduce("reduce_max", x, axes, True)
+    total = g.op("log", g.reduce("reduce_sum", g.op("exp", g.op("sub", x, most)), axes, True))
+    y = g.op("add", total, most)
+    return y if keepdim else g.reshape(y, out.shape)
+
+
+@row(*overloads("_softmax"))
+def _(g, out, x, dim, half_to_float=False):
+    return softmax(g, "softmax", g.cast(x, dtype_of(out)), dim)
+
+
+@row(*overloads("_log_softmax"))
+def _(g, out, x, dim, half_to_float=False):
+    return softmax(g, "log_softmax", g.cast(x, dtype_of(out)), dim)
+
+
+@row(*overloads("_safe_softmax"))
+def _(g, out, x, dim, dtype=None):
+    y = softmax(g, "softmax", g.cast(x, dtype_of(out)), dim)
+    return select(g, g.op("isnan", y, dtype="bool"), value(g, 0, y.dtype), y)
+
+
+def softmax(g, op, x, dim):
+    if x.rank == 0:
+        raise Unsupported("softmax of a scalar")
+    return g.op(op, x, axis=dim % x.rank)
+
+
+for _name in ("cumsum", "cumprod"):
+
+    @row(*overloads(_name))
+    def _scan(g, out, x, dim, dtype=None, op=_name):
+        return g.op(op, g.cast(x, dtype_of(out)), axis=dim % x.rank)
+
+
+@row(*overloads("topk"))
+def _(g, out, x, k, dim=-1, largest=True, sorted=True):
+    return topk(g, x, k, dim, largest)
+
+
+@row(*overloads("sort", "sort.stable"))
+def _(g, out, x, *args, stable=None, dim=-1, descending=False):
+    dim, descending = (*args, *(dim, descending)[len(args) :]) if args else (dim, descending)
+    return topk(g, x, x.shape[dim], dim, descending)
+
+
+def topk(g, x, k, dim, largest):
+    shape = list(x.shape)
+    shape[dim] = k
+    return g.node("topk", (x,), [(shape, x.dtype), (shape, "i64")], {"axis": dim % x.rank, "k": k, "largest": None if largest else 0})
+
+
+# ---- movement
+
+
+@row(
+    *overloads(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "unsqueeze",
+        "squeeze",
+        "squeeze.dim",
+        "squeeze.dims",
+        "flatten.using_ints",
+        "unflatten.int",
+    )
+)
+def _(g, out, x, *args, **kwargs):
+    return g.reshape(x, out.shape)
+
+
+@row(*overloads("as_strided"))
+def _(g, out, x, size, stride, offset=None):
+    """By the indices that it picks, where these are known from the operand's strides in PyTorch."""
+    val = g.fx.args[0].meta["val"]
+    n = math.prod(x.shape)
+    index = torch.full((max(n, 1 + sum((s - 1) * st for s, st in zip(val.shape, val.stride()))),), -1)
+    index.as_strided(tuple(val.shape), val.stride()).copy_(torch.arange(n).reshape(x.shape))
+    index = index.as_strided(size, stride, (offset or 0) - val.storage_offset()).reshape(-1)
+    if (index < 0).any():
+        raise Unsupported("memory between the elements")
+    if index.tolist() == list(range(n)):
+        return g.reshape(x, out.shape)
+    return g.reshape(gather(g, g.reshape(x, [n]), g.known(index), 0), out.shape)
+
+
+@row(*overloads("permute"))
+def _(g, out, x, dims):
+    return g.transpose(x, [d % x.rank for d in dims])
+
+
+@row(*overloads("transpose.int"))
+def _(g, out, x, a, b):
+    perm = list(range(x.rank))
+    perm[a], perm[b] = perm[b], perm[a]
+    return g.transpose(x, perm)
+
+
+@row(*overloads("t"))
+def _(g, out, x):
+    return g.transpose(x, list(range(x.rank))[::-1])
+
+
+@row(*overloads("expand"))
+def _(g, out, x, size, implicit=False):
+    return g.broadcast(x, out.shape)
+
+
+@row(*overloads("copy"))
+def _(g, out, x, source, non_blocking=False):
+    return g.broadcast(g.cast(source, x.dtype), x.shape)
+
+
+@row(*overloads("fill.Scalar", "fill.Tensor"))
+def _(g, out, x, fill):
+    return g.broadcast(value(g, fill, x.dtype), x.shape)
+
+
+@row(*overloads("repeat"))
+def _(g, out, x, repeats):
+    shape = [1] * (len(repeats) - x.rank) + list(x.shape)
+    split = [n for r, s in zip(repeats, shape) for n in ((r, s) if r != 1 and s != 1 else (max(r, 1) * s,))]
+    source = [n for r, s in zip(repeats, shape) for n in ((1, s) if r != 1 and s != 1 else (s,))]
+    return g.reshape(g.broadcast(g.reshape(x, source), split), out.shape)
+
+
+@row(*overloads("repeat_interleave.self_int"))
+def _(g, out, x, repeats, dim=None, output_size=None):
+    shape = list(x.shape) if dim is not None else [math.prod(x.shape)]
+    d = (dim or 0) % len(shape)
+    y = g.reshape(x, [*shape[: d + 1], 1, *shape[d + 1 :]])
+    return g.reshape(g.broadcast(y, [*shape[: d + 1], repeats, *shape[d + 1 :]]), out.shape)
+
+
+def bounds(n, start, end):
+    """Of a slice of n elements, as PyTorch clamps them."""
+    start, end = (0 if start is None else start), (n if end is None else end)
+    start, end = (v + n if v < 0 else v for v in (start, end))
+    start = min(max(start, 0), n)
+    return start, min(max(end, start), n)
+
+
+@row(*overloads("slice.Tensor"))
+def _(g, out, x, dim=0, start=None, end=None, step=1):
+    return g.slice(x, dim, *bounds(x.shape[dim], start, end), step)
+
+
+@row(*overloads("select.int"))
+def _(g, out, x, dim, index):
+    index %= x.shape[dim]
+    return g.reshape(g.slice(x, dim, index, index + 1), out.shape)
+
+
+def split(g, x, sizes, dim):
+    dim %= x.rank
+    if len(sizes) == 1:
+        return [x]
+    types = [((*x.shape[:dim], n, *x.shape[dim + 1 :]), x.dtype) for n in sizes]
+    return g.node("split", (x,), types, {"axis": dim, "sizes": sizes})
+
+
+@row(*overloads("split.Tensor", "split_with_sizes", "chunk", "tensor_split.sections"))
+def _(g, out, x, sizes, dim=0):
+    return split(g, x, [o.shape[dim] for o in out], dim)
+
+
+@row(*overloads("unbind.int"))
+def _(g, out, x, dim=0):
+    return [g.reshape(p, o.shape) for p, o in zip(split(g, x, [1] * x.shape[dim], dim), out)]
+
+
+@row(*overloads("cat"))
+def _(g, out, xs, dim=0):
+    return g.concat([g.cast(x, dtype_of(out)) for x in xs if 0 not in x.shape], dim)
+
+
+@row(*overloads("stack"))
+def _(g, out, xs, dim=0):
+    dim %= xs[0].rank + 1
+    return g.concat([g.reshape(x, [*x.shape[:dim], 1, *x.shape[dim:]]) for x in xs], dim)
+
+
+def pads_of(x, pad):
+    """torch's pads, last dimension first, as nnc's: begin of every dimension, then end."""
+    begin, end = [0] * x.rank, [0] * x.rank
+    for i in range(len(pad) // 2):
+        begin[-1 - i], end[-1 - i] = pad[2 * i], pad[2 * i + 1]
+    return begin, end
+
+
+def padded(g, x, pad, mode, fill=None):
+    begin, end = pads_of(x, pad)
+    for d in range(x.rank):  # negative pads cut
+        if begin[d] < 0 or end[d] < 0:
+            x = g.slice(x, d, max(0, -begin[d]), x.shape[d] - max(0, -end[d]))
+    begin, end = [max(0, b) for b in begin], [max(0, e) for e in end]
+    if not any(begin) and not any(end):
+        return x
+    shape = [b + n + e for b, n, e in zip(begin, x.shape, end)]
+    return g.op("pad", x, shape=shape, pads=begin + end, value=fill, mode=mode)
+
+
+@row(*overloads("constant_pad_nd"))
+def _(g, out, x, pad, value=0):
+    return padded(g, x, pad, None, None if value == 0 else float(value))
+
+
+@row(*overloads("reflection_pad1d", "reflection_pad2d", "reflection_pad3d"))
+def _(g, out, x, pad):
+    return padded(g, x, pad, "reflect")
+
+
+@row(*overloads("replication_pad1d", "replication_pad2d", "replication_pad3d"))
+def _(g, out, x, pad):
+    return padded(g, x, pad, "edge")
+
+
+@row(*overloads("flip"))
+def _(g, out, x, dims):
+    return g.op("flip", x, axes=sorted(d % x.rank for d in dims))
+
+
+@row(*overloads("roll"))
+def _(g, out, x, shifts, dims=()):
+    shifts, dims = pair(shifts, 1), pair(dims, 1) if dims or dims == 0 else []
+    if not dims:
+        raise Unsupported("roll without dimensions")
+    for s, d in zip(shifts, dims):
+        n = x.shape[d]
+        if s % n:
+            x = g.concat([g.slice(x, d, n - s % n, n), g.slice(x, d, 0, n - s % n)], d)
+    return x
+
+
+@row(*overloads("pixel_shuffle"))
+def _(g, out, x, r):
+    *b, c, h, w = x.shape
+    n = len(b)
+    y = g.reshape(x, [*b, c // (r * r), r, r, h, w])
+    return g.reshape(g.transpose(y, [*range(n), n, n + 3, n + 1, n + 4, n + 2]), out.shape)
+
+
+@row(*overloads("pixel_unshuffle"))
+def _(g, out, x, r):
+    *b, c, h, w = x.shape
+    n = len(b)
+    y = g.reshape(x, [*b, c, h // r, r, w // r, r])
+    return g.reshape(g.transpose(y, [*range(n), n, n + 2, n + 4, n + 1, n + 3]), out.shape)
+
+
+@row(*overloads("slice_scatter"))
+def _(g, out, x, src, dim=0, start=None, end=None, step=1):
+    n = x.shape[dim]
+    start, end = bounds(n, start, end)
+    if step != 1:
+        raise Unsupported("slice_scatter with steps")
+    parts = [g.slice(x, dim, 0, start)] if start else []
+    parts += [g.cast(src, x.dtype)] + ([g.slice(x, dim, end, n)] if end < n else [])
+    return g.concat(parts, dim)
+
+
+@row(*overloads("select_scatter"))
+def _(g, out, x, src, dim, index):
+    n = x.shape[dim]
+    index, d = index % n, dim % x.rank
+    src = g.reshape(src, [*x.shape[:d], 1, *x.shape[d + 1 :]])
+    parts = ([g.slice(x, d, 0, index)] if index else []) + [src] + ([g.slice(x, d, index + 1, n)] if index + 1 < n else [])
+    return g.concat(parts, d)
+
+
+for _name in ("tril", "triu"):
+
+    @row(*overloads(_name))
+    def _triangle(g, out, x, diagonal=0, op=_name):
+        keep = g.known(getattr(torch.ones(x.shape[-2:], dtype=torch.bool), op)(diagonal))
+        return select(g, keep, x, value(g, 0, x.dtype))
+
+
+# ---- by index
+
+
+def gather(g, x, index, axis):
+    axis %= x.rank
+    return g.op("gather", x, index, shape=[*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]], dtype=x.dtype, axis=axis)
+
+
+@row(*overloads("embedding"))
+def _(g, out, weight, index, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return gather(g, weight, index, 0)
+
+
+@row(*overloads("index_select"))
+def _(g, out, x, dim, index):
+    return gather(g, x, index, dim)
+
+
+@row(*overloads("gather"))
+def _(g, out, x, dim, index, sparse_grad=False):
+    return g.op("gather_elements", x, index, shape=index.shape, dtype=x.dtype, axis=dim % x.rank)
+
+
+def places(g, x, indices):
+    """Of x[indices]: the indexed dimensions and the others; the indices' common shape; the indices [*shape, n]; and whether the common
+    dimensions stand where the indexed ones stood, which are adjacent, instead of before all others."""
+    at = [d for d, i in enumerate(indices) if i is not None]
+    if any(indices[d].dtype in ("bool", "u8") for d in at):
+        raise Unsupported("index by a mask: a shape that depends on data")
+    shape = broadcast_shape(*(indices[d].shape for d in at))
+    parts = [g.reshape(g.broadcast(g.cast(indices[d], "i64"), shape), [*shape, 1]) for d in at]
+    return at, [d for d in range(x.rank) if d not in at], shape, g.concat(parts, -1), at == list(range(at[0], at[0] + len(at)))
+
+
+@row(*overloads("index.Tensor"))
+def _(g, out, x, indices):
+    at, rest, shape, index, stay = places(g, x, indices)
+    if len(at) == 1:
+        return gather(g, x, indices[at[0]], at[0])
+    y = g.op("gather_nd", g.transpose(x, at + rest), index, shape=[*shape, *(x.shape[d] for d in rest)], dtype=x.dtype)
+    n, before = len(shape), at[0] if stay else 0
+    return g.transpose(y, [*range(n, n + before), *range(n), *range(n + before, y.rank)])
+
+
+@row(*overloads("index_put", "_unsafe_index_put"))
+def _(g, out, x, indices, values, accumulate=False):
+    if len(indices) == 1 and indices[0].dtype == "bool" and math.prod(values.shape) == 1 and not accumulate:
+        mask = indices[0]
+        mask = g.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)])
+        return select(g, mask, g.reshape(values, ()), x)
+    at, rest, shape, index, stay = places(g, x, indices)
+    n, before = len(shape), at[0] if stay else 0
+    rests = [x.shape[d] for d in rest]
+    updates = g.broadcast(values, [*rests[:before], *shape, *rests[before:]])
+    updates = g.transpose(updates, [*range(before, before + n), *range(before), *range(before + n, updates.rank)])
+    y = g.op(
+        "scatter_nd",
+        g.transpose(x, at + rest),
+        index,
+        updates,
+        shape=[*(x.shape[d] for d in at), *rests],
+        dtype=x.dtype,
+        reduction="add" if accumulate else None,
+    )
+    return g.transpose(y, inverse(at + rest))
+
+
+def scatter(g, x, dim, index, src, reduction):
+    src = value(g, src, x.dtype)
+    if src.rank == 0 and index.rank:
+        src = g.broadcast(src, index.shape)
+    for d in range(src.rank):
+        src = g.slice(src, d, 0, index.shape[d])
+    return g.op("scatter", x, index, src, shape=x.shape, dtype=x.dtype, axis=dim % x.rank, reduction=reduction)
+
+
+@row(*overloads("scatter.src", "scatter.value"))
+def _(g, out, x, dim, index, src):
+    return scatter(g, x, dim, index, src, None)
+
+
+@row(*overloads("scatter_add"))
+def _(g, out, x, dim, index, src):
+    return scatter(g, x, dim, index, src, "add")
+
+
+@row(operator.getitem)
+def _(g, out, xs, i):
+    if xs[i] is None:
+        raise Unsupported("a result that nnc does not compute")
+    return xs[i]

@@ -1,0 +1,536 @@
+"""torch.compile(backend="nnc") against PyTorch's own results: each row of the table of aten ops, and small nets."""
+
+import random
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import nnc  # noqa: E402
+import nnc.torch as nt  # noqa: E402
+
+aten = torch.ops.aten
+
+
+def compiled(f, **kwargs):
+    torch._dynamo.reset()
+    return torch.compile(f, backend=nt.backend, **kwargs)
+
+
+def flat(y):
+    return [t for t in (y if isinstance(y, (tuple, list)) else [y])]
+
+
+def close(got, want, factor=1):
+    for a, b in zip(flat(got), flat(want), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        tol = {torch.float16: 4e-3, torch.bfloat16: 3e-2}.get(a.dtype, 2e-5) * factor
+        torch.testing.assert_close(a, b, rtol=tol, atol=tol, equal_nan=True)
+
+
+def check(f, *args, whole=True, factor=1):
+    before = len(nt.reports)
+    with torch.inference_mode():
+        want, got = f(*args), compiled(lambda *a: f(*a), dynamic=False)(*args)
+    close(got, want, factor)
+    if whole:
+        assert [r.whole for r in nt.reports[before:]] == [True], nt.reports[before:]
+    return got
+
+
+def some(*shape, dtype=torch.float32, seed=0):
+    g = torch.Generator().manual_seed(seed + sum(shape))
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=g) > 0.5
+    if not dtype.is_floating_point:
+        return torch.randint(-9, 10, shape, generator=g).to(dtype)
+    return (torch.randn(shape, generator=g)).to(dtype)
+
+
+def shape_of(seed, rank=3):
+    r = random.Random(seed)
+    return [r.randint(1, 9) for _ in range(rank)]
+
+
+X = some(2, 6, 8, 12)
+M = some(5, 7)
+I = some(4, 5, dtype=torch.int64)  # noqa: E741
+
+UNARY = """relu sigmoid tanh exp exp2 expm1 sin cos tan atan sinh cosh abs neg floor ceil round trunc erf isnan isinf square
+    reciprocal sign frac logical_not""".split()
+POSITIVE = "log log2 log10 log1p sqrt rsqrt acosh asinh".split()
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "softplus_beta": lambda x: F.softplus(x, beta=2.0),
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "elu_alpha": lambda x: F.elu(x, 0.5),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 2.0),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "logsigmoid": F.logsigmoid,
+    "glu": lambda x: F.glu(x, 1),
+    "tanhshrink": F.tanhshrink,
+    "hardshrink": F.hardshrink,
+    "threshold": lambda x: F.threshold(x, 0.1, 2.0),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
+    "clamp": lambda x: x.clamp(-0.5, 0.7),
+    "clamp_min": lambda x: x.clamp(min=0.1),
+    "clamp_max": lambda x: x.clamp(max=0.1),
+    "clamp_tensor": lambda x: x.clamp(x * 0.5, x * 0 + 1),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    for seed in range(2):
+        check(getattr(torch, name), some(*shape_of(seed), seed=seed))
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_positive(name):
+    check(getattr(torch, name), some(3, 5).abs() + 1.1)
+
+
+@pytest.mark.parametrize("name", ["asin", "acos", "atanh"])
+def test_within_one(name):
+    check(getattr(torch, name), some(3, 5).tanh() * 0.9)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation(name):
+    check(ACTIVATIONS[name], X)
+
+
+def test_unary_of_integers():
+    check(lambda x: (x.abs(), x.neg(), x.sign(), x.relu(), x.float().sqrt().nan_to_num(0.0), x.sigmoid()), I)
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "add_alpha": lambda a, b: torch.add(a, b, alpha=3),
+    "sub": lambda a, b: a - b,
+    "rsub": lambda a, b: 2 - a + b * 0,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floor": lambda a, b: a // b,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "where": lambda a, b: torch.where(a > 0, a, b),
+    "masked_fill": lambda a, b: a.masked_fill(b > 0, 7),
+    "scalar": lambda a, b: (a * 2 + 1) * b,
+    "and": lambda a, b: torch.logical_and(a, b),
+    "or": torch.logical_or,
+    "xor": torch.logical_xor,
+    "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2),
+    "lerp": lambda a, b: a + (b - a) * 2,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=["f32", "i64"])
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name, dtype):
+    b = some(3, 1, 5, dtype=dtype, seed=3)
+    b = torch.where(b == 0, torch.ones_like(b), b)
+    check(BINARY[name], some(4, 5, dtype=dtype), b)
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_bits(name):
+    check(getattr(torch, name), I, I + 3)
+    check(getattr(torch, name), I > 0, I > 3)
+
+
+def test_mixed_dtypes():
+    check(lambda a, b, c: (a + b, a * 2.5, b * 2.5, a > b, b + c, c * a, ~c, a.int() / b, (a > 1) == c), some(4, 5), I, I > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["f16", "bf16"])
+def test_half(dtype):
+    net = nn.Sequential(nn.Linear(7, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3)).eval().to(dtype)
+    check(net, some(5, 7, dtype=dtype))
+    check(lambda x: (x.softmax(-1), x.sum(0), x.mean(1), x * 2 + 1, x.float()), some(5, 7, dtype=dtype))
+
+
+def test_pow():
+    check(lambda x: (x**2, x**3, x**0.5, x**-0.5, x**-1, x**1.7, 2**x, x**x), some(3, 4).abs() + 0.1)
+
+
+REDUCE = {
+    "sum": lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True)),
+    "mean": lambda x: (x.mean(), x.mean(-1), x.mean((2, 3), keepdim=True)),
+    "amax": lambda x: (x.amax((1, 2)), x.amin(-1, keepdim=True)),
+    "max": lambda x: (x.max(), *x.max(1), *x.min(-1, keepdim=True)),
+    "arg": lambda x: (x.argmax(), x.argmin(1), x.argmax(2, keepdim=True)),
+    "var": lambda x: (x.var(1), x.std(-1, correction=0), *torch.var_mean(x, (0, 1))),
+    "any": lambda x: ((x > 1).any(), (x > 0).any(1), (x > -1).all(2), (x > -9).all()),
+    "norm": lambda x: (x.norm(dim=1), x.norm(p=1, dim=2)),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "logsumexp": lambda x: x.logsumexp((1, 2)),
+    "prod": lambda x: x[:, :2].prod(1),
+    "softmax": lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(2)),
+    "cumsum": lambda x: (x.cumsum(1), x.cumprod(-1)),
+    "topk": lambda x: (*x.topk(3), *x.topk(2, dim=1, largest=False)),
+    "sort": lambda x: (x.sort(-1)[0], x.sort(1, descending=True)[0]),
+}
+
+
+@pytest.mark.parametrize("name", REDUCE)
+def test_reduction(name):
+    check(REDUCE[name], X, factor=4)
+
+
+MOVE = {
+    "view": lambda x: x.view(2, 48, 12) + 1,
+    "permute": lambda x: x.permute(0, 2, 3, 1).relu(),
+    "reshape": lambda x: (x + 1).transpose(1, 2).reshape(2, -1),
+    "expand": lambda x: x[:, :1].expand(2, 5, 8, 12) * 2,
+    "squeeze": lambda x: x[:, :1].squeeze(1).unsqueeze(-1) * 1.5,
+    "slice": lambda x: x[:, 1:-2, ::3, -4:] + 1,
+    "select": lambda x: x[:, -1] + x[0, 1],
+    "split": lambda x: [p * 2 for p in x.split(4, 1)] + [p + 1 for p in x.chunk(3, -1)],
+    "unbind": lambda x: [p * 2 for p in x.unbind(1)],
+    "cat": lambda x: torch.cat([x, x * 2, x[:, :1]], 1),
+    "stack": lambda x: torch.stack([x, x + 1], -1),
+    "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5),
+    "crop": lambda x: F.pad(x, (-1, 2, 1, -3)),
+    "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (1, 2, 3, 0), mode="replicate"),
+    "flip": lambda x: x.flip(1, -1) + 0,
+    "roll": lambda x: x.roll((1, -3), (2, 3)) + 0,
+    "repeat": lambda x: x.repeat(3, 1, 2, 1, 1) + 0,
+    "interleave": lambda x: x.repeat_interleave(3, 1) + 0,
+    "shuffle": lambda x: F.pixel_shuffle(x[:, :4], 2) + 0,
+    "unshuffle": lambda x: F.pixel_unshuffle(x, 2) + 0,
+    "tril": lambda x: (x.tril(), x.triu(1)),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 3) + 0,
+    "unfold": lambda x: F.unfold(x, 3) + 0,
+    "copy": lambda x: x.clone()[:, 1:].copy_(x[:, :1]) * 2,
+    "set": lambda x: x.clone().fill_(2).index_fill(1, torch.tensor([1]), 3.0),
+    "as_strided": lambda x: (x * 2).as_strided((2, 6, 4), (576, 96, 3)) + 0,
+    "log10": lambda x: (x.abs() + 1).log10(),
+    "const": lambda x: x + torch.arange(12) + torch.ones(8, 1) + torch.zeros_like(x) + torch.full((1,), 3.0),
+    "arange": lambda x: x * torch.arange(12.0)[None],
+}
+
+
+@pytest.mark.parametrize("name", MOVE)
+def test_move(name):
+    check(MOVE[name], X)
+
+
+def put_middle(t, i):
+    y = t[:, None, :, None].expand(6, 2, 5, 2).clone()
+    y[:, :, i[0]] = t[:, None, :3, None]
+    return y
+
+
+INDEX = {
+    "embedding": lambda t, i: F.embedding(i, t),
+    "index_select": lambda t, i: t.index_select(1, i[0]),
+    "gather": lambda t, i: t.gather(1, i),
+    "index": lambda t, i: t[i],
+    "index2": lambda t, i: t[i, i + 1],
+    "column": lambda t, i: t[:, i],
+    "both": lambda t, i: t[:, None, :, None][:, :, i[0], i[0] * 0],
+    "scatter": lambda t, i: t.scatter(1, i, 1.0),
+    "scatter_src": lambda t, i: torch.zeros_like(t).scatter_add(0, i[:, :4], t[:, :4] + 1),
+    "put": lambda t, i: t.index_put((i[0],), t[:3] * 0 + 5),
+    "slice_set": lambda t, i: t.slice_scatter(t[:, :2] + 1, 1, 3, 5),
+    "put_columns": lambda t, i: t.index_put((torch.arange(6)[:, None], i[0]), t[:, :3] + 5),
+    "put_middle": put_middle,
+    "put_add": lambda t, i: t.index_put((i[0] * 0,), t[:3], accumulate=True),
+    "put_mask": lambda t, i: t.index_put((t > 0,), torch.tensor(2.0)),
+    "select_set": lambda t, i: t.select_scatter(t[1] * 2, 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_index(name):
+    i = torch.stack([torch.randperm(4)[:3] for _ in range(2)])
+    check(INDEX[name], some(6, 5), i)
+
+
+def test_matmul():
+    check(lambda a, b: (a @ b, a @ b[0], a[0] @ b[0], a[0] @ b[0][:, 0], torch.einsum("bij,bjk->bik", a, b)), some(3, 4, 5), some(3, 5, 6))
+    check(
+        lambda c, a, b: (torch.addmm(c, a, b), torch.addmm(c, a, b, beta=2, alpha=0.5), torch.baddbmm(c, a[None], b[None])),
+        some(4, 6),
+        some(4, 5),
+        some(5, 6),
+    )
+
+
+CONV = {
+    "1d": (nn.Conv1d(6, 4, 3, padding=1), (2, 6, 9)),
+    "2d": (nn.Conv2d(6, 4, 3, stride=2, padding=1), (2, 6, 9, 8)),
+    "3d": (nn.Conv3d(3, 4, 2, bias=False), (1, 3, 4, 5, 6)),
+    "groups": (nn.Conv2d(6, 12, 3, groups=6, dilation=2), (2, 6, 9, 8)),
+    "same": (nn.Conv2d(6, 4, 4, padding="same"), (1, 6, 7, 7)),
+    "transposed": (nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1), (2, 6, 5, 4)),
+    "bn": (nn.Sequential(nn.Conv2d(6, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), (2, 6, 5, 4)),
+    "bn1d": (nn.BatchNorm1d(6, affine=False), (4, 6)),
+    "groupnorm": (nn.GroupNorm(3, 6), (2, 6, 5, 4)),
+    "layernorm": (nn.LayerNorm([5, 4]), (2, 6, 5, 4)),
+    "rmsnorm": (nn.RMSNorm(8), (2, 3, 8)),
+    "instancenorm": (nn.InstanceNorm2d(6), (2, 6, 5, 4)),
+    "maxpool": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (2, 6, 9, 8)),
+    "maxpool1d": (nn.MaxPool1d(2), (2, 6, 9)),
+    "avgpool": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 6, 9, 8)),
+    "avgpool1d": (nn.AvgPool1d(3, 1, 1), (2, 6, 9)),
+    "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), (2, 6, 7, 8)),
+    "adaptive1": (nn.AdaptiveAvgPool2d(1), (2, 6, 7, 8)),
+    "adaptive_max": (nn.AdaptiveMaxPool2d(2), (2, 6, 8, 4)),
+    "nearest": (nn.Upsample(scale_factor=2), (2, 6, 7, 8)),
+    "nearest_size": (nn.Upsample(size=(9, 13)), (2, 6, 7, 8)),
+    "bilinear": (nn.Upsample(scale_factor=2.5, mode="bilinear"), (2, 6, 7, 8)),
+    "corners": (nn.Upsample(size=(9, 13), mode="bilinear", align_corners=True), (2, 6, 7, 8)),
+    "bicubic": (nn.Upsample(size=(9, 5), mode="bicubic"), (2, 6, 7, 8)),
+    "multihead": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (2, 5, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CONV)
+def test_layer(name):
+    net, shape = CONV[name]
+    net = net.eval()
+    for m in net.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.normal_()
+            m.running_var.uniform_(0.5, 2)
+    check(net, some(*shape), factor=4)
+
+
+@pytest.mark.parametrize("name", ["plain", "causal", "bool", "float", "grouped"])
+def test_attention(name):
+    q, k = some(2, 4, 6, 8), some(2, 4, 6, 8, seed=1)
+    masks = {"bool": some(6, 6, dtype=torch.bool) | torch.eye(6, dtype=torch.bool), "float": some(2, 1, 6, 6)}
+    if name == "grouped":
+        check(lambda q, k: F.scaled_dot_product_attention(q, k[:, :2], k[:, 2:] * 2, enable_gqa=True), q, k)
+    else:
+        check(lambda q, k, m: F.scaled_dot_product_attention(q, k, k * 2, attn_mask=m, is_causal=name == "causal"), q, k, masks.get(name))
+
+
+# ---- the backend
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc(self.bn(self.conv(x)).relu().mean((2, 3)))
+
+
+def test_changed_weights_are_seen():
+    net, x = Net().eval(), some(2, 3, 8, 8)
+    fast = compiled(net)
+    with torch.no_grad():
+        close(fast(x), net(x))
+        net.fc.weight.mul_(2)  # in place: by the version counter
+        close(fast(x), net(x))
+        net.fc.weight.data = torch.randn(4, 8)  # other memory
+        close(fast(x), net(x))
+        net.load_state_dict(Net().state_dict())
+        close(fast(x), net(x))
+
+
+def test_state_that_a_call_writes_is_no_constant():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4))
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            self.seen.add_(x.sum(0))
+            return x * self.scale + self.seen
+
+    net, x = Counter(), some(3, 4)
+    fast, before = compiled(net), len(nt.reports)
+    with torch.no_grad():
+        for n in (1, 2, 3):
+            close(fast(x), x + n * x.sum(0))
+            close(net.seen, n * x.sum(0))
+    assert len(nt.reports) == before + 1
+
+
+def test_autocast():
+    net, x = Net().eval(), some(2, 3, 8, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        close(compiled(net)(x), net(x))
+
+
+def test_two_modules_of_one_class_have_their_own_weights():
+    a, b, x = nn.Linear(5, 6).eval(), nn.Linear(5, 6).eval(), some(3, 5)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        for net in (a, b, a):
+            close(torch.compile(net, backend=nt.backend)(x), net(x))
+
+
+def test_dynamic_batch():
+    net = Net().eval()
+    fast = compiled(net, dynamic=True)
+    before = len(nt.reports)
+    with torch.no_grad():
+        for n in (2, 3, 5, 3, 2):
+            x = some(n, 3, 8, 8)
+            close(fast(x), net(x))
+    assert [r.whole for r in nt.reports[before:]] == [True] * 3, "once a shape"
+
+
+def test_dynamic_sizes_as_results_and_operands():
+    def f(x):
+        return x * x.shape[0] + torch.arange(x.shape[1]), x.shape[0], x.reshape(-1, 2)
+
+    fast = compiled(f, dynamic=True)
+    for n in (4, 6):
+        got, want = fast(some(n, 8)), f(some(n, 8))
+        assert got[1] == want[1]
+        close([got[0], got[2]], [want[0], want[2]])
+        assert nt.reports[-1].whole
+
+
+def test_threads():
+    net, x = Net().eval(), [some(2, 3, 8, 8, seed=i) for i in range(8)]
+    fast, before = compiled(net), len(nt.reports)
+    with torch.no_grad():
+        fast(x[0])
+
+    def run(x):
+        with torch.no_grad():
+            return fast(x), net(x)
+
+    with ThreadPoolExecutor(4) as pool:
+        for got, want in pool.map(run, x):
+            close(got, want)
+    assert len(nt.reports) == before + 1
+
+
+def test_channels_last():
+    net = Net().eval().to(memory_format=torch.channels_last)
+    x = some(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    got = check(nn.Sequential(net.conv, net.bn), x)
+    assert got.is_contiguous(memory_format=torch.channels_last)
+    check(lambda x: x[:, :, ::2].transpose(1, 2) * 2, x)
+
+
+def test_wrong_options_are_errors():
+    with pytest.raises(Exception, match="did you mean math"), torch.no_grad():
+        compiled(lambda x: x + 1, options={"mat": "exact"})(some(3))
+
+
+def test_unsupported_ops_are_run_by_torch_with_one_warning():
+    def f(x):
+        y = (x @ x.t()).relu() + 1
+        return torch.linalg.det(y * y).relu() + y.sum() * 2
+
+    nt.warned.clear()
+    with pytest.warns(UserWarning, match="_linalg_det|linalg") as seen:
+        check(f, some(4, 4), whole=False, factor=1e4)
+        check(f, some(4, 4), whole=False, factor=1e4)
+    assert len([w for w in seen if "nnc:" in str(w.message)]) == 1
+    assert nt.reports[-1].parts == 2 and not nt.reports[-1].whole
+
+
+def test_random_ops_are_run_by_torch():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU())
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = compiled(net.train())(torch.ones(64, 8))
+    assert (y == 0).float().mean() > 0.2
+
+
+def test_training_is_run_by_torch_with_one_warning():
+    net, x = Net(), some(2, 3, 8, 8)
+    nt.warned.clear()
+    with pytest.warns(UserWarning, match="gradients"):
+        y = compiled(net)(x)
+    y.sum().backward()
+    assert net.fc.weight.grad is not None
+
+
+def test_mutation_views_and_constants():
+    def f(x, y):
+        x.add_(1)
+        y[:, 1] = 5
+        return x, y * 2, x[0], torch.ones(3)
+
+    a, b, c, d = some(3, 4), some(3, 4), some(3, 4), some(3, 4)
+    close(compiled(f)(a, b), f(c, d))
+    close([a, b], [c, d])
+
+
+def test_edges():
+    check(lambda x: x, some(3), whole=False)
+    check(lambda x: (x + 1).reshape(()), some(1))
+    check(lambda x: x * 2, torch.tensor(3.0))
+    check(lambda x: torch.cat([x[:0], x * 2]), some(3, 2), whole=False)
+    check(lambda x: x * 2, torch.empty(0, 3), whole=False)
+    check(lambda x: [torch.ones(3), x + 1, None][:2], some(3))
+    check(lambda x, s: x * s, some(3), 2.5)
+
+
+def test_graph_break():
+    def f(x):
+        y = x.relu() + 1
+        if y.sum() > 0:
+            return y * 2
+        return y
+
+    check(f, some(3, 4), whole=False)
+
+
+def test_module_by_export():
+    net, x = Net().eval(), some(2, 3, 8, 8)
+    model = nnc.compile(net, (x,))
+    assert [i.name for i in model.inputs] == ["x"] and "conv.weight" in model.emit("graph").decode()
+    close(torch.from_numpy(model(x=x)[0]), net(x).detach())
+
+    class Ids(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.e, self.l = nn.Embedding(20, 16), nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+
+        def forward(self, ids, mask):
+            return self.l(self.e(ids), src_key_padding_mask=mask), ids
+
+    net, ids = Ids().eval(), some(2, 5, dtype=torch.int64).abs()
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    mask[1, 3:] = True
+    y, same = nnc.compile(net, (ids, mask))(ids, mask)
+    want = net(ids, mask)[0].detach()
+    close(torch.from_numpy(y)[~mask], want[~mask])
+    assert (same == ids.numpy()).all()
+
+
+def test_export_names_what_is_missing():
+    class Det(nn.Module):
+        def forward(self, x):
+            return torch.linalg.det(x)
+
+    with pytest.raises(nnc.UsageError, match="_linalg_det"):
+        nnc.compile(Det(), (some(3, 3),))
