@@ -132,9 +132,9 @@ static bool put_own(nnc_kernel *k, const nnc_kpart *p)
     for (int i = 0; i < q->n; i++) {
         const nnc_kdirective *d = &q->d[i];
         const int a = d->axis < 0 ? -1 : axis_of(p, d->axis);
-        const bool own = a >= k->n_outer &&
-                         (d->what == KD_vector ||
-                             (p->product && (d->what == KD_tile || d->what == KD_unroll)));
+        const bool own =
+            a >= k->n_outer &&
+            (d->what == KD_vector || (p->product && (d->what == KD_tile || d->what == KD_unroll)));
         if (own || (d->what == KD_prefetch && p->product))
             ok = ok && nnc_sched_put(&k->sched, (nnc_kdo)d->what, a, d->n);
     }
