@@ -267,7 +267,7 @@ TEST(runs_are_predicted_and_measured)
     nnc_experiments x = {0};
     CHECK_OK(take(&x,
         "{'name': 'small', 'set': {'batch': 4}},\n"
-        "{'name': 'large', 'set': {'batch': 268435456}, 'reduced': {'batch': 2}, 'numbers': [{}, "
+        "{'name': 'large', 'set': {'hidden': 1048576}, 'reduced': {'hidden': 16}, 'numbers': [{}, "
         "{'what': 'ratio', 'to': 'small'}]},\n"
         "{'name': 'search', 'flags': '--fit=depth=1..9'}",
         5, false));
