@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ANY_MAGIC "nnc-artifact "
 #define MAGIC ANY_MAGIC "2 "
@@ -76,9 +77,15 @@ static nnc_status print_plan(writer *w, const char *artifact, bool embed, nnc_te
     NNC_NEED(weight, w->sink);
     for (int i = 0; i < p.n_weight; i++) {
         weight[i] = of[i];
-        if (weight[i].kind == NNC_W_file &&
-            !(weight[i].file = path_from(&w->arena, artifact, weight[i].file)))
-            return nnc_nomem(w->sink);
+        if (weight[i].kind != NNC_W_file)
+            continue;
+        if (!embed && weight[i].data && access(weight[i].file, R_OK) != 0)
+            return nnc_fail0(w->sink, NNC_E_USAGE,
+                "weight %s is in memory, not in a file that the artifact could name: embed the "
+                "weights",
+                weight[i].name ? weight[i].name : "");
+        weight[i].file = path_from(&w->arena, artifact, weight[i].file);
+        NNC_NEED(weight[i].file, w->sink);
     }
     p.weight = weight;
     nnc_plan_print(t, &p);
