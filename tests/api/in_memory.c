@@ -45,7 +45,7 @@ static nnc_status run(job *j, const char *saved)
         st = nnc_compile(j->e, m, NULL, &a, test_sink);
     nnc_model_close(m);
     if (!st && saved) {
-        CHECK_INT(nnc_artifact_save(a, saved, false, test_sink), NNC_E_USAGE); /* there is no file to name */
+        CHECK_INT(nnc_artifact_save(a, saved, false, test_sink), NNC_E_USAGE);
         nnc_sink_clear(test_sink);
         st = nnc_artifact_save(a, saved, true, test_sink);
     }
