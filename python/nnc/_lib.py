@@ -79,7 +79,7 @@ def _diagnostics(text):
 def _outside():
     """The stack level, for warnings, of the first frame that is not of this package."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+    while frame.f_back and frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep):
         level, frame = level + 1, frame.f_back
     return level
 
@@ -238,12 +238,12 @@ machine_lock = threading.RLock()  # an nnc_env is used by one thread at a time
 _machines = {}
 
 
-def words(value):
-    """The values of an option as text: one, or one for each item of a dict or list. {"x": (1, 3)} is x:1x3 for shapes, x=... otherwise."""
+def words(name, value):
+    """The values of an option as text: one, or one for each item of a dict or list. {"x": (1, 3)} is x:1x3 of shapes, x=1,3 otherwise."""
     if isinstance(value, dict):
+        equal, comma = (":", "x") if name == "shapes" else ("=", ",")
         for k, v in value.items():
-            shape = isinstance(v, (tuple, list))
-            yield f"{k}:{'x'.join(map(str, v)) or 'scalar'}" if shape else f"{k}={v}"
+            yield f"{k}{equal}{(comma.join(map(str, v)) or 'scalar') if isinstance(v, (tuple, list)) else v}"
     elif isinstance(value, (list, tuple, set)):
         yield from map(str, value)
     elif isinstance(value, bool):
@@ -261,8 +261,10 @@ class Options:
             pointer = getattr(lib, f"nnc_{kind}_options_create")()
             self.of[kind] = Handle(pointer, getattr(lib, f"nnc_{kind}_options_destroy"))
         for name, value in given.items():
-            for word in words(value):
-                self._set("-".join(name.split("_")), word)
+            for word in words(name, value):
+                self._set(name.replace("_", "-"), word)
+        env = {name for name, _ in self.given.get("env", ())}
+        self.machine = {name: value for name, value in given.items() if name.replace("_", "-") in env}
 
     def _set(self, name, word):
         hints, known = [], False

@@ -5,6 +5,8 @@ import ctypes
 import functools
 import os
 import sys
+import types
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -29,8 +31,10 @@ def numpy_dtype(dtype):
 
 
 def nnc_dtype(array):
-    """nnc's name of an array's dtype; KeyError where it has none. uint16 is u16: of bf16 bits the caller has to say so."""
-    return {"bfloat16": "bf16", "bool": "bool"}.get(array.dtype.name) or {v: k for k, v in _numpy.items()}[array.dtype.str[1:]]
+    """nnc's name of an array's dtype; KeyError where it has none. uint16 is u16: of bf16 bits the caller has to say so. NumPy reads bf16
+    of files as V2 (void16)."""
+    named = {"bfloat16": "bf16", "void16": "bf16", "bool": "bool"}
+    return named.get(array.dtype.name) or {v: k for k, v in _numpy.items()}[array.dtype.str[1:]]
 
 
 def _view(value, name):
@@ -63,7 +67,7 @@ def array_of(value, want, what="input"):
         raise UsageError(
             f"{what} {want.name} is {bits or array.dtype}{list(array.shape)}; the model has {want.dtype}{list(want.shape)}{hint}"
         )
-    return array if array.flags.c_contiguous and array.dtype.isnative else np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return np.asarray(array, order="C")
 
 
 def tensors_of(name, of, handle):
@@ -127,6 +131,9 @@ class Outputs(tuple):
             raise AttributeError(f"the model has no output {name}; it has {', '.join(self._names)}")
         return self[name]
 
+    def __getnewargs__(self):  # for copies and pickle
+        return self._names, tuple(self)
+
     def __dir__(self):
         return [*super().__dir__(), *self._names]
 
@@ -154,7 +161,7 @@ class _Memory:
 class Session:
     """A model with its inputs and outputs in place, made by Model.session(): nothing is copied. Used by one thread at a time.
 
-    inputs: arrays by name, to be written before run()."""
+    inputs: arrays by name, whose elements are set before run()."""
 
     def __init__(self, model):
         self._sink, out = Sink(), Out()
@@ -172,7 +179,7 @@ class Session:
     @functools.cached_property
     def inputs(self):
         tensors = self._tensors[0]
-        return dict(zip((t.name for t in tensors), self._arrays(lib.nnc_session_input_memory, tensors)))
+        return types.MappingProxyType(dict(zip((t.name for t in tensors), self._arrays(lib.nnc_session_input_memory, tensors))))
 
     def run(self):
         """Computes the outputs from what is in `inputs`. They are arrays of the session's memory, valid until the next run."""
@@ -215,7 +222,7 @@ class Model:
             if len(results) != len(self.outputs):
                 raise UsageError(f"out: {len(results)} arrays for {len(self.outputs)} outputs: {', '.join(self._names)}")
             for given, to, t in zip(results, written, self.outputs):
-                if not to.flags.writeable or not np.may_share_memory(_view(given, t.name)[0], to):
+                if not to.flags.writeable or address(_view(given, t.name)[0]) != address(to):
                     raise UsageError(f"out: output {t.name} needs a contiguous array that can be written")
         try:
             session = self._free.pop()
@@ -240,8 +247,7 @@ class Model:
         folder = Folder()
         file = folder.file("model.nnc")
         self.save(file, embed=self._in_memory)
-        machine = [f"--{name}={word}" for name, word in self._machine]
-        return measured(command, [file], [*machine, *flags_of(flags, folder.name)], folder, **more)
+        return measured(command, [file], flags_of({**self._machine, **flags}, folder.name), folder, **more)
 
     def profile(self, **flags):
         """Measures where the time of a run goes, and what bounds it. flags: those of nnc profile: by="module", top=40, ..."""
@@ -258,8 +264,11 @@ class Model:
 
     def memory(self):
         """The memory of a run: its peak, what it consists of, and its timeline on each device."""
+        fits = ctypes.c_bool()
         with machine_lock:
-            return report_by(lib.nnc_report_memory, self._env, self._artifact, TEXT, Text, ctypes.byref(ctypes.c_bool()))
+            made = report_by(lib.nnc_report_memory, self._env, self._artifact, TEXT, Text, ctypes.byref(fits))
+        made.fits = fits.value
+        return made
 
     def emit(self, stage):
         """A stage of the compile as bytes: "graph", "plan", "kernels", "dot", "onnx"; "llvm", "asm" of a CPU's; "cuda", "ptx", "cubin"."""
@@ -287,12 +296,10 @@ class Model:
 
 def _add_weights(options, weights):
     """Adds a mapping's arrays to the options. Returns the arrays, which are read where they are."""
-
-
     kept = []
     for name, value in weights.items():
         array, dtype = _view(value, f"weight {name}")
-        array = np.ascontiguousarray(array) if array.ndim else array
+        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         try:
             dtype = dtype or nnc_dtype(array)
         except KeyError:
@@ -307,6 +314,8 @@ def open_model(model, weights, options, *kinds):
     """Opens a model with the options, of these kinds and "open" and "env". Returns (its handle, which keeps what it reads; options)."""
     name, data, _ = source_of(model)
     in_memory = weights is not None and not isinstance(weights, (str, os.PathLike))
+    if in_memory and not (isinstance(weights, Mapping) and weights):
+        raise UsageError("weights: expected a file, or a mapping from names to arrays, at least one; without weights they are generated")
     given = Options(options if weights is None or in_memory else {**options, "weights": weights}, "env", "open", *kinds)
     kept = _add_weights(given.of["open"], weights) if in_memory else []
     out = Out()
@@ -321,14 +330,17 @@ def compile(model, args=None, *, weights=None, **options):
     onnx.ModelProto, a graph in text form (docs/graph-ir.md), or a torch.nn.Module together with `args`.
     args: a tuple of example arguments of the module, whose shapes and dtypes are those of the inputs; the weights are the module's.
     weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read where
-    they are, when the model is first called, and must not change until then. Without weights they are generated from `seed`.
+    they are, when the model is first called, and by save, profile, compare and verify: they must not change while it is used. Without
+    weights they are generated from `seed`.
     options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
     math="exact", precision="bf16", O=3, ...
     Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""
     if hasattr(model, "named_parameters"):
         from .torch import compile_module  # imports PyTorch
 
-        return compile_module(model, args or (), **options)
+        if weights is not None:
+            raise UsageError("the weights of a torch.nn.Module are its own: load_state_dict changes them")
+        return compile_module(model, () if args is None else args if isinstance(args, (tuple, list)) else (args,), **options)
     if args is not None:
         raise UsageError('args are of a torch.nn.Module; arguments of a model file are set={"batch": 2}')
     opened, given = open_model(model, weights, options, "compile")
@@ -336,7 +348,7 @@ def compile(model, args=None, *, weights=None, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_compile, env, opened, given.of["compile"], out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env, given.given["env"], any(opened.needs))
+    return Model(out.handle(lib.nnc_artifact_destroy, env, opened.needs), env, given.machine, any(opened.needs))
 
 
 def load(file, **options):
@@ -348,4 +360,4 @@ def load(file, **options):
     with machine_lock:
         env = given.env()
         call(lib.nnc_artifact_load, env, os.fsencode(file), out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.given["env"], True)
+    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.machine, True)

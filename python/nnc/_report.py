@@ -12,7 +12,7 @@ from html import escape
 
 import numpy as np
 
-from ._lib import JSON, TEXT, Text, UsageError, program, report, words
+from ._lib import JSON, TEXT, Text, UsageError, lib, program, report, words
 
 
 class Report:
@@ -47,7 +47,7 @@ def report_by(function, *arguments):
     both = []
     for form in TEXT, JSON:
         text = Text()
-        function(*(form if a is TEXT else text if a is Text else a for a in arguments))
+        report(lib.nnc_exit_code(function(*(form if a is TEXT else text if a is Text else a for a in arguments))), "")
         both.append(str(text))
     return Report(both[0], json.loads(both[1]))
 
@@ -77,7 +77,7 @@ def flags_of(options, folder):
     """The program's flags for options by name, with _ for -. A mapping of arrays becomes a file in the folder."""
     for name, value in options.items():
         flag = f"-{name}" if name == "O" else f"--{name.replace('_', '-')}="
-        if isinstance(value, Mapping) and any(hasattr(v, "__array__") for v in value.values()):
+        if isinstance(value, Mapping) and any(hasattr(v, "__array__") and not isinstance(v, np.generic) for v in value.values()):
             file = os.path.join(folder, f"{name}.npz")
             np.savez(file, **{k: np.asarray(v) for k, v in value.items()})
             yield flag + file
@@ -86,7 +86,7 @@ def flags_of(options, folder):
         elif isinstance(value, (list, tuple)):
             yield flag + ",".join(map(str, value))
         elif value is not False:
-            yield from (flag + w for w in words(value))
+            yield from (flag + w for w in words(name, value))
 
 
 def run(command, files, flags):
@@ -188,7 +188,8 @@ def train(model, data, **flags):
     an .npz); to_dict() has its steps and epochs. With checkpoint="c.npz", an interrupt finishes the step and
     writes it, and resume=True goes on from there."""
     folder = Folder()
-    flags = {"data": data, "save": folder.file("weights.npz"), "log": folder.file("log.json"), **flags}
+    given = {name: value for name, value in flags.items() if value is not None}
+    flags = {"data": data, "save": folder.file("trained.npz"), "log": folder.file("log.json"), **given}
     text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name))
     with open(flags["log"]) as f:
         rows = [json.loads(line) for line in f]

@@ -98,7 +98,8 @@ NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR
 NNC_API nnc_status nnc_compile(
     nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_artifact_destroy(nnc_artifact *a);
-/* Writes one file: readable manifest, graph, plan, kernels, remarks; with `embed` the weights, otherwise references to them. Atomic. */
+/* Writes one file: readable manifest, graph, plan, kernels, remarks; with `embed` the weights, otherwise references to their files.
+ * Atomic. NNC_E_USAGE: references to weights in the caller's memory. */
 NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
 /* Rejects damaged and truncated files and other formats (NNC_E_MODEL), and files for another machine than e (NNC_E_DEVICE). e NULL:
  * only for inspection, for any machine; no session can be made of it. */

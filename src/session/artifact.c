@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ANY_MAGIC "nnc-artifact "
 #define MAGIC ANY_MAGIC "2 "
@@ -76,9 +77,13 @@ static nnc_status print_plan(writer *w, const char *artifact, bool embed, nnc_te
     NNC_NEED(weight, w->sink);
     for (int i = 0; i < p.n_weight; i++) {
         weight[i] = of[i];
-        if (weight[i].kind == NNC_W_file &&
-            !(weight[i].file = path_from(&w->arena, artifact, weight[i].file)))
-            return nnc_nomem(w->sink);
+        if (weight[i].kind != NNC_W_file)
+            continue;
+        if (!embed && weight[i].data && access(weight[i].file, R_OK) != 0)
+            return nnc_fail0(w->sink, NNC_E_USAGE,
+                "weight %s is in memory, not in a file: embed the weights", weight[i].name);
+        weight[i].file = path_from(&w->arena, artifact, weight[i].file);
+        NNC_NEED(weight[i].file, w->sink);
     }
     p.weight = weight;
     nnc_plan_print(t, &p);
@@ -120,26 +125,22 @@ static nnc_status stream(
 }
 
 /* The checksum of a streamed section: a hash over the hashes of its chunks. */
-typedef struct running {
-    nnc_hash128 h;
-} running;
-
 static nnc_status add_hash(void *ctx, const void *p, size_t n)
 {
-    running *r = ctx;
+    nnc_hash128 *h = ctx;
     for (size_t i = 0; i < n || (n == 0 && i == 0); i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
-        nnc_hash128 both[2] = {r->h, nnc_hash((const char *)p + i, m)};
-        r->h = nnc_hash(both, sizeof both);
+        nnc_hash128 both[2] = {*h, nnc_hash((const char *)p + i, m)};
+        *h = nnc_hash(both, sizeof both);
     }
     return NNC_OK;
 }
 
 static nnc_hash128 hash_bytes(const void *p, size_t n)
 {
-    running r = {{0, 0}};
-    (void)add_hash(&r, p, n);
-    return r.h;
+    nnc_hash128 h = {0};
+    (void)add_hash(&h, p, n);
+    return h;
 }
 
 static void add_section(writer *w, const char *name, const void *data, size_t size, int weight)
@@ -199,10 +200,8 @@ static nnc_status collect(writer *w, const char *file, bool embed)
                 w, nnc_arena_printf(&w->arena, "weight/%d", i), NULL, (size_t)nnc_type_bytes(t), i);
     }
     for (int i = 0; i < w->n; i++) {
-        running r = {{0, 0}};
         NNC_NEED(w->s[i].name, w->sink);
-        NNC_TRY(stream(w, &w->s[i], add_hash, &r));
-        w->s[i].hash = r.h;
+        NNC_TRY(stream(w, &w->s[i], add_hash, &w->s[i].hash));
     }
     return NNC_OK;
 }

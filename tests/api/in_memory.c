@@ -44,8 +44,11 @@ static nnc_status run(job *j, const char *saved)
     if (!st)
         st = nnc_compile(j->e, m, NULL, &a, test_sink);
     nnc_model_close(m);
-    if (!st && saved)
+    if (!st && saved) {
+        CHECK_INT(nnc_artifact_save(a, saved, false, test_sink), NNC_E_USAGE);
+        nnc_sink_clear(test_sink);
         st = nnc_artifact_save(a, saved, true, test_sink);
+    }
     if (!st && saved) {
         nnc_artifact_destroy(a);
         st = nnc_artifact_load(j->e, saved, &a, test_sink);

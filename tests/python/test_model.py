@@ -1,7 +1,9 @@
 """Compiling, calling, saving: numbers against NumPy's in float64."""
+import copy
 import doctest
 import gc
 import json
+import pickle
 import threading
 import warnings
 import weakref
@@ -70,6 +72,16 @@ def test_dict_by_name_and_dtype_of_weights(dtype):
     close(np.asarray(y), dense(x, w, b))
 
 
+def test_byte_order_and_views_of_weights():
+    w, x = numbers(3, 4, seed=1), numbers(2, 3)
+    want = nnc.compile(MATMUL, weights={"w": w})(x)[0]
+    for same in (w.astype(">f4"), np.asfortranarray(w), np.repeat(w, 2, axis=1)[:, ::2]):
+        assert (nnc.compile(MATMUL, weights={"w": same})(x)[0] == want).all()
+    bits = np.full((3, 4), 0x3F80, "u2").view("V2")  # ones in bf16, as np.load has them of files that nnc writes
+    y = nnc.compile(MATMUL.replace("f32", "bf16"), weights={"w": bits})(np.full((2, 3), 0x3F80, "u2"))[0]
+    assert (y.view("u2") == 0x4040).all()
+
+
 def test_specialize_keeps_weights():
     w, b = numbers(4, 3), numbers(4, seed=3)
     model = nnc.compile(DENSE, weights={"fc.weight": w, "fc.bias": b})
@@ -89,6 +101,8 @@ def test_save_and_load(tmp_path):
     del model
     loaded = nnc.load(tmp_path / "m.nnc")
     assert (loaded(x).prob == want).all()
+    with pytest.raises(nnc.UsageError, match="is in memory"):
+        nnc.compile(MATMUL, weights={"w": numbers(3, 4)}).save(tmp_path / "beside.nnc", embed=False)
     wide = numbers(7, 3)
     close(loaded.specialize(set={"batch": 7})(wide).prob, dense(wide, w, b))
 
@@ -138,6 +152,27 @@ def test_outputs_into_the_callers_memory():
         model(x, out=(y,))
 
 
+def test_outputs_are_copied_and_pickled():
+    y = nnc.compile(MATMUL, seed=1)(numbers(2, 3))
+    for same in (copy.copy(y), copy.deepcopy(y), pickle.loads(pickle.dumps(y))):
+        assert same.keys() == y.keys() and (same["relu.z"] == y["relu.z"]).all()
+
+
+def test_outputs_without_elements():
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Slice", ["x", "none", "none", "axis"], ["y"]), onnx.helper.make_node("Neg", ["x"], ["z"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [2, 3])],
+        [onnx.helper.make_tensor_value_info("y", 1, [2, 0]), onnx.helper.make_tensor_value_info("z", 1, [2, 3])],
+        [onnx.numpy_helper.from_array(np.array([k]), n) for k, n in ((0, "none"), (1, "axis"))],
+    )
+    model = nnc.compile(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    x, out = numbers(2, 3), [np.empty(t.shape, "f4") for t in model.outputs]
+    y = model(x, out=out)
+    assert y.y.shape == (2, 0) and (y.z == -x).all() and y.z is out[model.outputs.index(nnc.Tensor("z", "f32", (2, 3)))]
+
+
 def test_sessions_in_place():
     model = nnc.compile(MATMUL, weights={"w": numbers(3, 4, seed=1)})
     session = model.session()
@@ -146,6 +181,8 @@ def test_sessions_in_place():
         session.inputs["x"][...] = x
         y = session.run()
         assert (y.y == model(x).y).all() and (y[1] == model(x)[1]).all()
+    with pytest.raises(TypeError):
+        session.inputs["x"] = x  # it would not be the session's memory
     kept = y.y
     want = kept.copy()
     del session, y, model
@@ -175,6 +212,9 @@ def test_errors_are_located(tmp_path):
         nnc.load(file)
     with pytest.raises(nnc.ModelError, match="weights"):
         nnc.compile(DENSE, weights={"fc.weight": numbers(4, 3)})
+    for weights in ({}, 3):
+        with pytest.raises(nnc.UsageError, match="a mapping from names to arrays"):
+            nnc.compile(DENSE, weights=weights)
     with pytest.raises(nnc.UsageError, match="no dtype"):
         nnc.compile(DENSE, weights={"fc.weight": np.zeros(3, "c8")})
     with pytest.raises(nnc.UsageError, match="int is no source of a model"):
@@ -232,7 +272,7 @@ def test_threads_share_models_and_the_machine():
 def test_reports(models):
     model = nnc.compile(models / "mlp.json", set={"batch": 4})
     memory = model.memory()
-    assert "MiB" in str(memory) and isinstance(memory.to_dict(), (dict, list)) and "<pre" in memory._repr_html_()
+    assert memory.fits is True and "MiB" in str(memory) and isinstance(memory.to_dict(), (dict, list)) and "<pre" in memory._repr_html_()
     explained = model.explain()
     assert repr(explained) == str(explained) and explained.to_dict()
     assert b"graph @" in model.emit("graph")

@@ -44,6 +44,8 @@ def test_profile():
     assert profile.to_dict() and "ms" in repr(profile) and "<iframe" in profile._repr_html_()
     with pytest.raises(nnc.UsageError, match="did you mean"):
         nnc.compile(DENSE).profile(bye="layer")
+    with pytest.warns(nnc.NncWarning, match="LLVM is switched off"):
+        assert nnc.compile(DENSE, threads=1, no_llvm=True, tune=False).profile(iterations=1, mode=None).to_dict()
 
 
 def test_partition_and_sweep():
@@ -51,10 +53,11 @@ def test_partition_and_sweep():
     assert parts.fits and "data" in str(parts) and isinstance(parts.to_dict(), (dict, list))
     rows = nnc.sweep(NET, set={"batch": "1..4x2"}, iterations=1, warmup=0)
     assert "batch" in str(rows) and rows.to_dict()
+    assert len(nnc.sweep(NET, set={"batch": [1, 2]}, iterations=1, warmup=0).to_dict()["rows"]) == len(rows.to_dict()["rows"]) - 1
 
 
 def test_commands(tmp_path):
-    assert "fc" in str(nnc.command("show", NET))
+    assert "fc" in str(nnc.command("show", NET)) and "[3,4]" in str(nnc.command("show", NET, set={"batch": np.int64(3)}))
     assert isinstance(nnc.command("ops").to_dict(), (dict, list))
     with pytest.raises(nnc.ModelError) as caught:
         nnc.command("check", {"layers": [3]})
@@ -169,7 +172,10 @@ def test_modules_of_pytorch():
     pytest.importorskip("nnc.torch")
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()).eval()
     x = torch.randn(2, 3)
-    close(nnc.compile(net, (x,))(x)[0], net(x).detach().numpy())
+    for args in ((x,), x):
+        close(nnc.compile(net, args)(x)[0], net(x).detach().numpy())
+    with pytest.raises(nnc.UsageError, match="its own"):
+        nnc.compile(net, (x,), weights=net.state_dict())
 
 
 def test_reports_are_json_in_files(tmp_path):
