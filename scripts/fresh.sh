@@ -68,14 +68,11 @@ network() {
 }
 
 make_base() {
-    local uri ring security key
-    read -r uri ring <<<"$(source_of '')"
-    read -r security key <<<"$(source_of -security)"
-    [ -n "$uri" ] || cannot "apt has no source of Debian's main packages"
-    key=
-    [ ! -f "$ring" ] || key=--keyring=$ring
+    local security
+    read -r security _ <<<"$(source_of -security)"
+    [ -f "$ring" ] || ring=
     echo "making a minimal $release (once)"
-    debootstrap --variant=minbase $key "$release" "$root/base" "$uri" >"$root/log" 2>&1 ||
+    debootstrap --variant=minbase ${ring:+"--keyring=$ring"} "$release" "$root/base" "$uri" >"$root/log" 2>&1 ||
         cannot "debootstrap failed: $(grep -v '^I: ' "$root/log" | tail -n 1 | cut -c1-160)"
     {
         echo "deb $uri $release main"
@@ -105,6 +102,10 @@ END
     inside=
 }
 
+read -r uri ring <<<"$(source_of '')"
+[ -n "$uri" ] || cannot "apt has no source of Debian's main packages"
+/usr/lib/apt/apt-helper download-file "${uri%/}/dists/$release/InRelease" "$root/release" >/dev/null 2>&1 ||
+    cannot "$uri has no $release, or there is no network"
 [ -f "$base" ] || make_base
 mkdir "$root/system"
 tar -C "$root/system" -xf "$base" || cannot "$base cannot be unpacked"

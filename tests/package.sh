@@ -13,9 +13,9 @@ fail() {
     exit 1
 }
 
-command -v cpack >/dev/null || { echo "SKIP: no cpack"; exit 77; }
+command -v cpack >/dev/null || { echo "skipped: there is no cpack"; exit 77; }
 generators=TGZ
-if command -v dpkg-shlibdeps >/dev/null; then generators="TGZ;DEB"; else echo "package: no dpkg-dev; Debian's packages are not tested"; fi
+if command -v dpkg-shlibdeps >/dev/null; then generators="TGZ;DEB"; else echo "skipped: Debian's packages (apt-get install dpkg-dev)"; fi
 cpack --config "$build/CPackConfig.cmake" -G "$generators" -B "$dir" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >"$dir/log" 2>&1 || fail "$(cat "$dir/log")"
 
 # ---- the archive ----

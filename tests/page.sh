@@ -4,7 +4,7 @@ set -u
 source=$1
 nnc=$2/nnc
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
-    echo "SKIP: no Chromium to show the page"
+    echo "skipped: there is no Chromium to show the page"
     exit 77
 }
 dir=$(mktemp -d)

@@ -41,12 +41,12 @@ if command -v man >/dev/null; then
         man -l --warnings "$page" 2>&1 >/dev/null | grep . && fail "man has warnings about $page"
     done
 else
-    echo "shell: no man; what it says of the pages is not tested"
+    echo "skipped: what man says of the pages (apt-get install man-db)"
 fi
 if command -v mandoc >/dev/null; then
     mandoc -T lint -W style "$dir"/man1/*.1 | grep . && fail "mandoc has warnings"
 else
-    echo "shell: no mandoc; what it says of the pages is not tested"
+    echo "skipped: what mandoc says of the pages (apt-get install mandoc)"
 fi
 
 # ---- shells: the line, and what its last word may become, without what bash takes for a word of its own ----
@@ -77,7 +77,7 @@ END
 short() { grep . | sed 's/^.*=\(.\)/\1/'; }
 each() { # SHELL FUNCTION: the function prints candidates for the line "$1"
     if ! command -v "$1" >/dev/null; then
-        echo "shell: no $1; its completion is not tested"
+        echo "skipped: completion of $1 (apt-get install $1)"
         return
     fi
     while IFS= read -r case; do

@@ -91,8 +91,10 @@ static void explain_absent(struct plugin *p)
     const char *package = package_of(p->name);
     if (is_built(p->name))
         snprintf(p->why, sizeof p->why,
-            "libnnc_%s.so is not in %.500s, nor where it is installed: build or install nnc again",
-            p->name, *own_folder ? own_folder : "nnc's folder");
+            "libnnc_%s.so is not in %.500s, nor where it is installed: %s", p->name,
+            *own_folder ? own_folder : "nnc's folder",
+            strcmp(p->name, "mpi") ? "build or install nnc again"
+                                   : "install nnc-mpi, or build nnc");
     else
         snprintf(p->why, sizeof p->why,
             "nnc was built without libnnc_%s.so (%s%s%sbuild nnc again)", p->name,

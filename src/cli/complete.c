@@ -153,9 +153,10 @@ static const nnc_flag *flag_of(const command *c, const char *word, const char **
         *value = word[n] ? word + n + 1 : NULL;
         if (strlen(name) == n && !strncmp(name, word, n))
             return f;
-        *value = word + 2;
-        if (name[1] != '-' && !strncmp(name, word, 2))
+        if (name[1] != '-' && !strncmp(name, word, 2)) {
+            *value = word + 2;
             return f;
+        }
     }
     return NULL;
 }

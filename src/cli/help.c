@@ -189,7 +189,7 @@ static FILE *man_open(const char *folder, const command *c, const char *date)
     nnc_printf(&path, "%s/nnc%s%s.1", folder, dash, name);
     FILE *out = path.oom ? NULL : fopen(nnc_text_str(&path), "w");
     if (!out)
-        return NULL;
+        return perror(nnc_text_str(&path)), NULL;
     fprintf(out, ".TH NNC%s", dash);
     for (const char *p = name; *p; p++)
         fputc(toupper((unsigned char)*p), out);

@@ -251,8 +251,9 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
         st = c->run(o, &w, sink);
     if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
         printed = deliver(o, &w.text, sink);
-    if (w.json.n && !printed && !nnc_sink_errors(sink))
-        printed = nnc_file_write(o->json, nnc_text_str(&w.json), w.json.n, true, sink);
+    if ((w.json.n || w.json.oom) && !printed && !nnc_sink_errors(sink))
+        printed = w.json.oom ? nnc_nomem(sink)
+                             : nnc_file_write(o->json, nnc_text_str(&w.json), w.json.n, true, sink);
     if ((st || printed) && w.env && nnc_env_world(w.env) > 1)
         give_up(&w, st ? st : printed, sink);
     close_work(&w);

@@ -252,7 +252,7 @@ static bool *find_sources(pass *p, nnc_ref v)
     return is;
 }
 
-/* State `of` is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too (where pass algebra is
+/* The state is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too (where pass algebra is
  * skipped, or the optimizer wants a row): what reads it so must read `part`, or it would compute it from the sum's old value, which an
  * update cannot. */
 static void replace_update(pass *p, nnc_ref state, nnc_ref to, nnc_ref part, const bool *sources)
@@ -276,13 +276,13 @@ static void replace_updates(stacks *s, size_t i)
 {
     nnc_graph *g = s->p->g;
     const nnc_ref *to = s->at[i].states ? updates_of(s, s->at[i].v) : NULL;
-    const stack news = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
-    if (news.all == NNC_NONE)
+    const stack updated = to ? stack_of(s, to) : (stack){NNC_NONE, 0};
+    if (updated.all == NNC_NONE)
         return;
     const nnc_type t = *type_of(s->p, to[0]);
     const int64_t numel = nnc_type_numel(&t), line = numel * s->n;
     edit_at_all(s, to);
-    nnc_ref all = stack_turn(s, news.all, news.axis, 0);
+    nnc_ref all = stack_turn(s, updated.all, updated.axis, 0);
     all = all == NNC_NONE ? all : nnc_reshape(g, all, 1, &line);
     const bool *sources = all == NNC_NONE ? NULL : find_sources(s->p, all);
     for (int k = 0; k < s->n && all != NNC_NONE; k++) {

@@ -576,8 +576,6 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
     return nnc_fail0(sink, status, "%s", nnc_text_str(&t));
 }
 
-/* A float of milliseconds resolves microseconds only for some seconds, so the reference point is moved, but never between the events
- * of one run. */
 static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
 {
     int late = use(s->d);
@@ -589,6 +587,7 @@ static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
     if (late || s->failed != NNC_OK)
         status = report(s, late, sink);
     else if (nnc_now_ns() - s->d->base_ns > REBASE_NS)
+        /* a float of milliseconds resolves microseconds only for some seconds; never moved between the events of one run */
         (void)set_base(s->d);
     s->failed = NNC_OK;
     s->error = 0;

@@ -8,7 +8,7 @@ try:
     import numpy
     import pytest
 except ImportError as missing:
-    print(f"python: skipped, since {missing} ({sys.executable}; Debian: python3-numpy python3-pytest)")
+    print(f"skipped: {missing} ({sys.executable}; apt-get install python3-numpy python3-pytest)")
     sys.exit(77)
 print(f"python: {sys.executable} {sys.version.split()[0]}, NumPy {numpy.__version__}")
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(Path(__file__).parent), *sys.argv[2:]]))
