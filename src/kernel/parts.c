@@ -20,6 +20,11 @@
  *                                                                      for j:  ... = t[j] */
 #include "kernel/kernel.h"
 
+static bool is_access(const nnc_kins *in)
+{
+    return in->op == KO_load || in->op == KO_store;
+}
+
 /* A stage that sums products for each point of its map axes. */
 static bool is_product(const nnc_kernel *k, const nnc_kstage *s)
 {
@@ -70,11 +75,6 @@ static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
 }
 
 /* ---- nests ----------------------------------------------------------------------------------------------------------- */
-
-static bool is_access(const nnc_kins *in)
-{
-    return in->op == KO_load || in->op == KO_store;
-}
 
 /* Is b a tmp buffer that only this part reads and writes? */
 static bool is_private(const nnc_kernel *k, const nnc_kpart *p, int b)
@@ -229,8 +229,7 @@ static bool advances(const nnc_kernel *k, const nnc_kstage *s, int u, int m, int
             return false;
         for (int g = -1; g < in->n_guard; g++) {
             const nnc_affine *e = g < 0 ? &in->at : &in->guard[g].e;
-            if ((in->op != KO_load && in->op != KO_store) ||
-                (g < 0 && k->buf[in->buf].role == KB_tmp))
+            if (!is_access(in) || (g < 0 && k->buf[in->buf].role == KB_tmp))
                 continue;
             if (*step == 0 && e->k[m] > 0 && e->k[u] > 0)
                 *step = e->k[u] / e->k[m];
@@ -295,7 +294,7 @@ int64_t *nnc_parts_rows(const nnc_kernel *k, const nnc_kpart *part, int n, nnc_a
     for (int p = 0; user && row && p < n; p++)
         for (int i = first_ins(k, &part[p]); i < end_ins(k, &part[p]); i++) {
             const nnc_kins *in = &k->ins[i];
-            if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role != KB_tmp)
+            if (!is_access(in) || k->buf[in->buf].role != KB_tmp)
                 continue;
             if (user[in->buf] && user[in->buf] != p + 1)
                 row[in->buf] = row_of(k, in->buf);
@@ -403,7 +402,7 @@ static bool take_buffers(
     p->k.n_buf = 0;
     p->k.buf = ARENA_NEW(a, nnc_kbuf, NNC_KMAX_PART_BUF);
     for (int i = first_ins(k, p); use && i < end_ins(k, p); i++)
-        if (k->ins[i].op == KO_load || k->ins[i].op == KO_store)
+        if (is_access(&k->ins[i]))
             use[k->ins[i].buf] |= k->ins[i].op == KO_store ? STORED : LOADED;
     for (int b = 0; use && p->k.buf && b < k->n_buf; b++) {
         to[b] = -1;
@@ -454,7 +453,7 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
             in->arg[j] = in->arg[j] < 0 ? -1 : in->arg[j] - first;
         if (in->op == KO_index)
             in->i = p->to[in->i];
-        if (in->op != KO_load && in->op != KO_store)
+        if (!is_access(in))
             continue;
         if (k->buf[in->buf].role == KB_tmp && !row[in->buf])
             leave_out(&in->at, p->nest);
@@ -536,7 +535,7 @@ const char *nnc_kernel_part(
         !take_ins(k, tiled, p, row, to, a))
         return "";
     for (int i = 0; i < p->k.n_ins; i++)
-        if ((p->k.ins[i].op == KO_load || p->k.ins[i].op == KO_store) && p->k.ins[i].buf < 0)
+        if (is_access(&p->k.ins[i]) && p->k.ins[i].buf < 0)
             return "a part has too many buffers";
     if (o.u >= 0 && !join_rows(k, &o, p))
         return "the rows of windows differ from block to block";

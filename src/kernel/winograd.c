@@ -77,8 +77,7 @@ typedef struct winograd {
     int64_t images, rows; /* of a block: images, rows of tiles */
     int64_t columns, all_rows; /* of tiles in an image */
     int64_t pad[2];
-    int tile
-        [3]; /* axes of a block's images, rows and columns of tiles, also where there is one: so its code is as that of others */
+    int tile[3]; /* axes of images, rows, columns of tiles; of one, too, so that sizes share code */
     int count[3], n_count; /* axes of rows or columns of elements, of different extents */
     int u, y; /* buffers */
     points v, m, g;
@@ -452,6 +451,7 @@ static int32_t copy(
 
 static int add_axis(nnc_kernel *k, nnc_kaxis_kind kind, int64_t extent)
 {
+    assert(k->n_axis < NNC_KAXES);
     k->axis[k->n_axis] = (nnc_kaxis){kind, extent, NULL, false};
     return k->n_axis++;
 }

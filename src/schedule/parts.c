@@ -141,15 +141,17 @@ static bool put_own(nnc_kernel *k, const nnc_kpart *p)
     return ok;
 }
 
-/* Parts whose products have the rows of a strip among their own axes: a point of the outer axes is a block already. False: others. */
+/* Parts whose products have a strip's rows among their own axes: a point of the outer axes is a thread's block already. False: others. */
 static bool own_strips(nnc_kernel *k, const nnc_target *t, const int64_t *row, nnc_kpart *part,
     int n_part, double *ns, nnc_arena *a)
 {
+    nnc_target one = *t;
     bool ok = true;
+    one.threads = 1;
     for (int i = 0; i < n_part && ok; i++) {
         nnc_kernel *q = &part[i].k;
         ok = !nnc_kernel_part(k, -1, row, &part[i], a) &&
-             (part[i].product ? nnc_contract_schedule(q, t, &ok) && ok &&
+             (part[i].product ? nnc_contract_schedule(q, &one, &ok) && ok &&
                                     nnc_sched_axis(&q->sched, KD_unroll) >= k->n_outer
                               : row_vectors(&part[i], row, t));
         *ns += nnc_points_ns(q);

@@ -674,6 +674,23 @@ TEST(weights_of_points)
     }
 }
 
+/* A block of tiles is computed by one thread: however many there are, its product reads the weights of a point once. */
+TEST(parts_have_one_thread)
+{
+    for (int threads = 1; threads <= 16; threads *= 16) {
+        lowered l = lower_at(512, threads,
+            "%%x = input : f32[1,64,28,28]{0,2,3,1}\n%%u = input : f32[36,1,64,32]\n"
+            "%%y = winograd %%x, %%u {pads=[1,1,1,1], block=[1,7]}\nreturn %%y }");
+        if (l.k) {
+            const int tiles = nnc_sched_axis(&l.k->sched, KD_unroll);
+            CHECK(nnc_kernel_in_parts(l.k) && tiles >= l.k->n_outer);
+            CHECK(tiles < 0 || nnc_sched_n(&l.k->sched, KD_tile, tiles) >= l.k->axis[tiles].extent);
+            CHECK(nnc_sched_has(&l.k->sched, KD_prefetch));
+        }
+        end(&l);
+    }
+}
+
 /* The units of a product's last block are smaller; blocks are such that two threads have as many rows all the same. */
 TEST(threads_share_blocks)
 {

@@ -456,7 +456,7 @@ static V hoisted(ll_emit *e, const nnc_kins *ins)
     at.k[e->base_axis] = ins->at.k[e->base_axis];
     V dyn = affine(e, &at, &known);
     known += e->beyond[ins - e->k->ins];
-    if (e->vax >= 0)
+    if (e->vax >= 0 && e->vax != e->base_axis)
         known += ins->at.k[e->vax] * e->shift[e->vax];
     T t = ll_memory_type(e->m, e->k->buf[ins->buf].dtype);
     if (dyn)
@@ -582,7 +582,7 @@ V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
     V uni, lane;
     for (int i = st->body0; i < st->body1; i++)
         sums |= e->k->ins[i].op == KO_reduce;
-    for (int i = st->body0; i < st->body1; i++) {
+    for (int i = st->body0; i < (sums ? st->body1 : st->post1); i++) {
         const nnc_kins *in = &e->k->ins[i];
         if (sums && in->op == KO_store)
             return NULL;
