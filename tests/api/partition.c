@@ -745,6 +745,25 @@ TEST(equal_plans_are_simulated_once)
     end(&x);
 }
 
+/* A model in chunks computes in all of them. The estimate's timeline is of another plan: it goes. */
+TEST(chunks_are_simulated)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [4000000, 3, 224, 224]}, \"layers\": [\"relu\"]}",
+                      *const strategy[] = {"single"};
+    made x;
+    if (make_of(&x, nnc_model_parse("chunked", json, strlen(json), NULL, test_sink), NULL, 1,
+            "models/hardware/gtx1080ti_x2.json")) {
+        x.o.svg = "folder";
+        const double *ratio = simulate(&x, strategy, 1, NULL);
+        const nnc_partition_row *r = x.t.row;
+        CHECK(r->planned && r->fits && fabs(ratio[0] - 1) < 0.01);
+        CHECK(fabs(r->bubble) < 0.01 && r->use[0].busy_ns > r->iteration_ns / 100 * 99);
+        CHECK(!r->timeline);
+    }
+    end(&x);
+}
+
 /* What of a device's time a timeline says is computing. */
 static int64_t computed_ns(const nnc_timeline *t, int device)
 {
