@@ -125,7 +125,7 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
                : NNC_OK;
 }
 
-/* A timeline for the plan, where a picture or a trace is asked for; NULL: of chunks there is none. */
+/* A timeline for the plan, where a picture or a trace is asked for; of chunks the estimate's stays. */
 static nnc_status begin_timeline(const simulation *s, const nnc_artifact *a, nnc_timeline **out)
 {
     if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
@@ -171,9 +171,11 @@ static nnc_status simulate(
     NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, device, timeline, runs - 1));
     take_times(
         s->t, row, nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000), device);
-    nnc_timeline_destroy(row->timeline);
-    row->timeline = timeline;
-    timeline = NULL;
+    if (timeline) {
+        nnc_timeline_destroy(row->timeline);
+        row->timeline = timeline;
+        timeline = NULL;
+    }
     return NNC_OK;
 }
 
