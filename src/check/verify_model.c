@@ -181,7 +181,7 @@ static void put_not_finite(nnc_text *t, const layers *l)
     for (int i = 0; i < l->n + l->n_state; i++)
         n += l->at[i].side[FUSED].e.not_finite || l->at[i].side[UNFUSED].e.not_finite;
     if (n)
-        nnc_printf(t, "%d of them %s elements that are NaN or infinite in float64, too\n", n,
+        nnc_printf(t, "%d of the rows %s elements that are NaN or infinite in float64, too\n", n,
             n == 1 ? "has" : "have");
 }
 
@@ -277,5 +277,5 @@ nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_op
     if (o->json)
         print_json(&l, s, o->json);
     *agrees = l.agrees;
-    return out->oom ? nnc_nomem(sink) : NNC_OK;
+    return out->oom || (o->json && o->json->oom) ? nnc_nomem(sink) : NNC_OK;
 }

@@ -92,13 +92,13 @@ static const char page_script[] =
     "r.ratio,\n"
     "  r => r.was_ms === null ? 'new' : r.name != 'idle' && !r.calls ? 'gone' : r.ratio === null ? '' : r.ratio.toFixed(2)],\n"
     "  ['change, ms', r => r.ms - r.was_ms, r => (r.ms < r.was_ms ? '-' : '+') + ms(Math.abs(r.ms - r.was_ms))]];\n"
-    "const columnsOf = by => 'was_ms' in P.rows[by][0] ? [...columns.slice(0, 3), ...compared, ...columns.slice(3)] : "
-    "columns;\n"
+    "const compares = by => 'was_ms' in (P.rows[by][0] || {});\n"
+    "const columnsOf = by => compares(by) ? [...columns.slice(0, 3), ...compared, ...columns.slice(3)] : columns;\n"
     "let by, most;\n"
     "const kinds = Object.keys(P.rows), show = table(() => columnsOf(by), word => {\n"
     "  const rows = P.rows[by].filter(r => r.name.toLowerCase().includes(word));\n"
     "  most = Math.max(...rows.map(r => r.share), 1e-9); return rows },\n"
     "  (tr, r) => { const d = tr.children[1]; d.classList.add('share'); d.style.backgroundSize = 100 * r.share / most + '% 100%' });\n"
-    "tabs(kinds, i => { by = kinds[i]; at = -1; show() })(P.against ? kinds.findIndex(k => 'was_ms' in P.rows[k][0]) : 0);\n";
+    "tabs(kinds, i => { by = kinds[i]; at = -1; show() })(Math.max(kinds.findIndex(compares), 0));\n";
 
 #endif

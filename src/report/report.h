@@ -160,8 +160,8 @@ typedef struct nnc_shares {
     int64_t idle;
     int64_t hidden;            /* communication while the device computes */
 } nnc_shares;
-/* Adds those of a run, `times` times, to device[n_device]. */
-nnc_status nnc_add_shares(const nnc_plan_times *t, int times, nnc_shares *device, nnc_sink *sink) NNC_MUST;
+/* Adds those of a run, n times, to device[n_device]. */
+nnc_status nnc_add_shares(const nnc_plan_times *t, int64_t n, nnc_shares *device, nnc_sink *sink) NNC_MUST;
 void nnc_sum_shares(nnc_shares *sum, const nnc_shares *of, int n); /* adds of[n] */
 int64_t nnc_shares_computing(const nnc_shares *s);
 int64_t nnc_shares_total(const nnc_shares *s);

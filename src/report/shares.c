@@ -11,7 +11,7 @@ enum { WAITS = PART__COUNT };
 
 typedef struct sharing {
     const nnc_plan_times *t;
-    int times; /* it counts so often */
+    int64_t times; /* it counts so often */
     const uint8_t *part; /* by command */
     int64_t *met; /* by collective: when its last participant starts; INT64_MIN: it did not run */
     int64_t begin, end; /* of the run */
@@ -92,12 +92,12 @@ static void add_device(sharing *x, int device, nnc_shares *out)
                                   sum[PART_communication]);
 }
 
-nnc_status nnc_add_shares(const nnc_plan_times *t, int times, nnc_shares *device, nnc_sink *sink)
+nnc_status nnc_add_shares(const nnc_plan_times *t, int64_t n, nnc_shares *device, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     const nnc_plan *p = t->plan;
     uint8_t *part = ARENA_NEW(&a, uint8_t, p->n_cmd + 1);
-    sharing x = {.t = t, .times = times, .part = part};
+    sharing x = {.t = t, .times = n, .part = part};
     x.met = ARENA_NEW(&a, int64_t, p->n_collective + 1);
     x.s = ARENA_NEW(&a, nnc_stretch, 2 * t->n + 1);
     NNC_NEED(part && x.met && x.s, sink);

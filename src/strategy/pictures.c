@@ -92,7 +92,7 @@ static void put_iteration(
     nnc_put_ms(out, (double)of->total_ps * 1e-9, 0);
     nnc_puts(out, " ms, in which devices are idle for ");
     nnc_printf(out, "%.1f %% of the time", 100 * idle);
-    if (r->simulated_shares)
+    if (of->n_level) /* only a plan's timeline has them */
         nnc_puts(out, ". Simulated from the plan that nnc executes");
     if (r->note)
         nnc_printf(out, "\n%s", r->note);
@@ -146,7 +146,7 @@ static nnc_status draw_all(const drawing *x)
         const nnc_partition_row *r = &x->t->row[i];
         if (r->timeline)
             NNC_TRY(draw_timeline(x, r, false, "gantt-"));
-        if (r->timeline && r->simulated_shares)
+        if (r->timeline && r->timeline->n_level)
             NNC_TRY(draw_timeline(x, r, true, "memory-"));
     }
     return NNC_OK;

@@ -100,7 +100,7 @@ static int64_t host_ns(const simulation *s, const nnc_plan *p)
                : 0;
 }
 
-/* Time of the sections from main to `last`; device[]: their shares, ps, are added, `times` times.
+/* Time of the sections from main to `last`, in all chunks; device[]: their shares, ps, are added, `times` times.
  * timeline: NULL, or gets runs first .. first + times - 1. */
 static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, nnc_section last,
     int times, int64_t *ps, nnc_shares *device, nnc_timeline *timeline, int first)
@@ -119,22 +119,20 @@ static nnc_status simulate_sections(const simulation *s, const nnc_artifact *a, 
         .n = p.n_cmd,
         .start_ps = p.start_ps,
         .end_ps = p.end_ps};
-    NNC_TRY(nnc_add_shares(&t, times, device, s->sink));
+    NNC_TRY(nnc_add_shares(&t, times * a->chunks, device, s->sink));
     return timeline
                ? nnc_timeline_add_simulated(timeline, a->plan, &p, first, first + times, s->sink)
                : NNC_OK;
 }
 
-/* A timeline for the plan, where a picture or a trace is asked for. */
-static nnc_status begin_timeline(const simulation *s, nnc_partition_row *row, const nnc_artifact *a)
+/* A timeline for the plan, where a picture or a trace is asked for; of chunks the estimate's stays. */
+static nnc_status begin_timeline(const simulation *s, const nnc_artifact *a, nnc_timeline **out)
 {
     if (!nnc_partition_has_timelines(s->t->o) || a->chunks > 1)
         return NNC_OK;
-    nnc_timeline_destroy(row->timeline);
-    row->timeline = NULL;
-    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, &row->timeline, s->sink));
+    NNC_TRY(nnc_timeline_of_plan("simulated", a->plan, out, s->sink));
     for (int d = 0; d < a->plan->n_device; d++)
-        row->timeline->capacity[d] = nnc_partition_capacity(s->t);
+        (*out)->capacity[d] = nnc_partition_capacity(s->t);
     return NNC_OK;
 }
 
@@ -153,7 +151,7 @@ static void take_times(
     row->iteration_ns = ns;
     row->exposed_ns = all.part[PART_communication] / mean;
     row->hidden_ns = all.hidden / mean;
-    row->bubble = 1 - (double)nnc_shares_computing(&all) / ((double)ns * (double)mean);
+    row->bubble = ns ? 1 - (double)nnc_shares_computing(&all) / ((double)ns * (double)mean) : 0;
     row->simulated_shares = device;
 }
 
@@ -161,18 +159,23 @@ static nnc_status simulate(
     const simulation *s, nnc_partition_row *row, const nnc_artifact *a, int runs, nnc_arena *arena)
 {
     int64_t last = 0, others = 0;
+    NNC_OWNED(nnc_timeline) *timeline = NULL;
     nnc_shares *device = ARENA_NEW(arena, nnc_shares, s->t->devices + 1);
     NNC_NEED(device, s->sink);
     if (s->t->m->times)
         NNC_TRY(nnc_partition_time_others(s->e, a, s->training, s->t->m->times, s->sink));
-    NNC_TRY(begin_timeline(s, row, a));
-    nnc_timeline *timeline = a->chunks > 1 ? NULL : row->timeline;
+    NNC_TRY(begin_timeline(s, a, &timeline));
     if (runs > 1)
         NNC_TRY(simulate_sections(
             s, a, s->training ? SEC_accumulate : SEC_step, runs - 1, &others, device, timeline, 0));
     NNC_TRY(simulate_sections(s, a, SEC_step, 1, &last, device, timeline, runs - 1));
     take_times(
         s->t, row, nnc_ceildiv(nnc_add_sat(last, nnc_mul_sat(runs - 1, others)), 1000), device);
+    if (timeline) {
+        nnc_timeline_destroy(row->timeline);
+        row->timeline = timeline;
+        timeline = NULL;
+    }
     return NNC_OK;
 }
 

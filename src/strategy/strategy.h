@@ -251,11 +251,11 @@ static inline bool nnc_partition_named(const nnc_partition_table *t)
  * so do others that are not executed. */
 nnc_status nnc_partition_plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_partition_row *row, nnc_arena *arena, nnc_sink *sink) NNC_MUST;
-/* Takes the numbers of another row with the same plan. False: there is none, or pictures of each row are asked for. */
-bool nnc_partition_take_equal(const nnc_partition_table *t, nnc_partition_row *row);
 /* The same for all rows. */
 nnc_status nnc_partition_simulate(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_arena *arena, nnc_sink *sink) NNC_MUST;
+/* Takes the numbers of another row with the same plan. False: there is none, or pictures of each row are asked for. */
+bool nnc_partition_take_equal(const nnc_partition_table *t, nnc_partition_row *row);
 /* rows.c: whether o asks for a row of the strategy, by its name or with all; "all": for all of them. */
 bool nnc_partition_wants(const nnc_partition_options *o, const char *strategy);
 /* Measures m for the other micro-batch sizes that the search tries. */

@@ -745,16 +745,36 @@ TEST(equal_plans_are_simulated_once)
     end(&x);
 }
 
-/* What of a device's time a timeline says is computing. */
-static int64_t computed_ns(const nnc_timeline *t, int device)
-{
-    return (nnc_timeline_busy(t, device) + 500) / 1000;
-}
-
 static void drop_timelines(made *x)
 {
     for (int i = 0; i < x->t.n_row; i++)
         nnc_timeline_destroy(x->t.row[i].timeline);
+}
+
+/* A model in chunks computes in all of them. Its timeline is the estimate's, without levels of memory. */
+TEST(chunks_are_simulated)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [4000000, 3, 224, 224]}, \"layers\": [\"relu\"]}",
+                      *const strategy[] = {"single"};
+    made x;
+    if (make_of(&x, nnc_model_parse("chunked", json, strlen(json), NULL, test_sink), NULL, 1,
+            "models/hardware/gtx1080ti_x2.json")) {
+        x.o.svg = "folder";
+        const double *ratio = simulate(&x, strategy, 1, NULL);
+        const nnc_partition_row *r = x.t.row;
+        CHECK(r->planned && r->fits && fabs(ratio[0] - 1) < 0.01);
+        CHECK(fabs(r->bubble) < 0.01 && r->use[0].busy_ns > r->iteration_ns / 100 * 99);
+        CHECK(r->timeline && !r->timeline->n_level);
+        drop_timelines(&x);
+    }
+    end(&x);
+}
+
+/* What of a device's time a timeline says is computing. */
+static int64_t computed_ns(const nnc_timeline *t, int device)
+{
+    return (nnc_timeline_busy(t, device) + 500) / 1000;
 }
 
 /* A row's timeline ends when the row says, devices are busy as long as it says, and none does two things in one lane. Links take nothing
