@@ -184,7 +184,11 @@ def test_pow_of_integers():
 
 INF = torch.inf
 EDGE = {
-    "floor_divide": (lambda a, b: (a // b, a // 0.1, torch.div(a, b, rounding_mode="floor"), a % b), [1, 2, 0.3, -1, 3], [0.1, -0.1, 0.1, 0, INF]),
+    "floor_divide": (
+        lambda a, b: (a // b, a // 0.1, torch.div(a, b, rounding_mode="floor"), a % b),
+        [1, 2, 0.3, -1, 3],
+        [0.1, -0.1, 0.1, 0, INF],
+    ),
     "lerp": (lambda a, b: (torch.lerp(a, b, 1.0), torch.lerp(a, b, 0.3), torch.lerp(a, b, a.sigmoid())), [1e8, 1, -3], [1, 2, 5]),
     "asinh": (lambda a: a.asinh() * 1e5, [1e-5, -1e-4, 3, 1e25, -INF, 0]),
     "acosh": (lambda a: a.acosh() * 1e3, [1, 1.0001, 3, 1e25, INF]),

@@ -15,7 +15,9 @@ ROWS = TABLE  # those of ops.py and of this file
 
 @row(*overloads("mm", "bmm", "matmul"))
 def _(g, out, a, b):
-    return product(g, a, b)
+    a = g.reshape(a, [1, *a.shape]) if a.rank == 1 else a
+    b = g.reshape(b, [*b.shape, 1]) if b.rank == 1 else b
+    return g.reshape(product(g, a, b), out.shape)
 
 
 def product(g, a, b, bias=None):
