@@ -205,14 +205,16 @@ class Graph:
             if id(v) not in wanted:
                 wanted.add(id(v))
                 stack.extend(v.operands)
-        lines, inputs = [], []
+        lines, inputs, prefix = [], [], "v"
+        while any(v.name.startswith(prefix) for v in self.values):  # no label is a user's name
+            prefix += "v"
         order = {id(v): at for v, *at in self.inputs}
         for v in self.values:
             results = v.results or [v]
             if not any(id(r) in wanted for r in results):
                 continue
             for i, r in enumerate(results):
-                r.label = f'%"{r.name}"' if r.name else f"%v{len(lines)}" + (f"_{i}" if i else "")
+                r.label = f'%"{r.name}"' if r.name else f"%{prefix}{len(lines)}" + (f"_{i}" if i else "")
             if v.op == "input":
                 inputs.append(order[id(v)])
             lines.append(self.line(v, results, contents))
@@ -225,10 +227,10 @@ class Graph:
         types = ", ".join(type_text(r.dtype, r.shape) for r in results)
         if v.tensor is not None:
             t = v.tensor
-            if not v.weight and t.numel() <= 64:
+            if not v.weight and t.numel() <= 64 and exact(t):
                 listed = ", ".join(number_text(x) for x in t.reshape(-1).tolist())
                 return f"{names} = constant : {types} = [{listed}]"
-            if not v.weight and t.numel() > 0 and bool((t == t.reshape(-1)[0]).all()):
+            if not v.weight and t.numel() > 0 and exact(t) and bool((t == t.reshape(-1)[0]).all()):
                 return f"{names} = constant : {types} = splat {number_text(t.reshape(-1)[0].item())}"
             return f"{names} = param : {types}{contents(v.name or v.label[1:], t)}"
         operands = " " + ", ".join(o.label for o in v.operands) if v.operands else ""
@@ -236,6 +238,11 @@ class Graph:
         loc = f' loc "{v.loc}"' if v.loc else ""
         # Element types and shapes are inferred by nnc, which rejects a graph in which they are not those of this line.
         return f"{names} = {v.op}{operands}{attrs} : {types}{loc}"
+
+
+def exact(t):
+    """Whether the text of a graph can hold the numbers, which it reads as f64."""
+    return t.dtype is not torch.int64 or bool(((t >= -(2**53)) & (t <= 2**53)).all())
 
 
 def dtype_of(t):

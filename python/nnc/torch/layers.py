@@ -15,7 +15,9 @@ ROWS = TABLE  # those of ops.py and of this file
 
 @row(*overloads("mm", "bmm", "matmul"))
 def _(g, out, a, b):
-    return product(g, a, b)
+    a = g.reshape(a, [1, *a.shape]) if a.rank == 1 else a
+    b = g.reshape(b, [*b.shape, 1]) if b.rank == 1 else b
+    return g.reshape(product(g, a, b), out.shape)
 
 
 def product(g, a, b, bias=None):
@@ -80,7 +82,7 @@ def window(g, op, out, x, kernel, stride, padding, n, dtype=None, **attrs):
 
 @row(*overloads("max_pool2d_with_indices", "max_pool3d_with_indices"))
 def _(g, out, x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False):
-    n = 3 if len(out[0].shape) == 5 else 2
+    n = 3 if g.target is aten.max_pool3d_with_indices.default else 2
     dilation = pair(dilation, n)
     return [
         window(
@@ -116,7 +118,7 @@ def _(g, out, x, size):
     if all(s % o == 0 for s, o in zip(spatial, size)):
         kernel = [s // o for s, o in zip(spatial, size)]
         return x if kernel == [1] * n else window(g, "avgpool", out, x, kernel, kernel, 0, n)
-    return resampled(g, x, out, lambda t, s: aten._adaptive_avg_pool2d(t, s))
+    return resampled(g, x, out, lambda t, s, d: aten._adaptive_avg_pool2d(t, s))
 
 
 @row(*overloads("adaptive_max_pool2d"))
@@ -128,29 +130,26 @@ def _(g, out, x, size):
     return [window(g, "maxpool", out[0], x, kernel, kernel, 0, 2), None]
 
 
-def resampled(g, x, out, resize):
+def resampled(g, x, out, resize, scales=(None, None)):
     """A linear map of each of the last two dimensions by itself, as products with the matrices that `resize` makes of identities."""
     for d in (-2, -1):
         n, m = x.shape[d], out.shape[d]
-        if n == m:
+        if n == m and scales[d] in (None, 1):
             continue
-        eye = torch.eye(n, dtype=torch.float64)
-        shape, size = ((1, n, n, 1), (m, 1)) if d == -2 else ((1, n, 1, n), (1, m))
-        matrix = resize(eye.reshape(shape), size).reshape(n, m).to(torch_dtype(x.dtype))
-        if d == -1:
-            x = g.matmul(x, g.known(matrix))
-        else:
-            x = g.matmul(g.known(matrix.t().contiguous()), x)
+        eye = torch.eye(n, dtype=torch.float64).reshape(1, 1, n, n)
+        matrix = g.known(resize(eye, (m, n) if d == -2 else (n, m), d)[0, 0].to(torch_dtype(x.dtype)))
+        x = g.matmul(matrix, x) if d == -2 else g.matmul(x, matrix)
     return x
 
 
-def picked(g, x, out, resize):
+def picked(g, x, out, resize, scales):
     """The same for maps that pick an element."""
     for d in (-2, -1):
         n, m = x.shape[d], out.shape[d]
-        if n == m:
+        exact = scales[d] in (None, m / n)  # a size of 8 scaled by 2.05 is 16, too, but of other elements
+        if n == m and exact:
             continue
-        if m % n == 0:  # each element r times
+        if m % n == 0 and exact:  # each element r times
             shape = list(x.shape)
             at = x.rank + d + 1
             y = g.broadcast(g.reshape(x, [*shape[:at], 1, *shape[at:]]), [*shape[:at], m // n, *shape[at:]])
@@ -158,7 +157,7 @@ def picked(g, x, out, resize):
             x = g.reshape(y, shape)
             continue
         shape, size = ((1, 1, n, 1), (m, 1)) if d == -2 else ((1, 1, 1, n), (1, m))
-        index = resize(torch.arange(n, dtype=torch.float64).reshape(shape), size).reshape(m).long()
+        index = resize(torch.arange(n, dtype=torch.float64).reshape(shape), size, d).reshape(m).long()
         x = gather(g, x, g.known(index), d)
     return x
 
@@ -167,7 +166,7 @@ def picked(g, x, out, resize):
 def _(g, out, x, size, *rest):
     f = packet(g.target)
     given = resize_scales(rest)
-    return picked(g, x, out, lambda t, s: f(t, list(s), *one_scale(given, s)))
+    return picked(g, x, out, lambda t, s, d: f(t, list(s), *one_scale(given, d)), given)
 
 
 @row(
@@ -187,7 +186,7 @@ def _(g, out, x, size, align_corners, *rest):
         raise Unsupported("interpolation of integers")
     f = packet(g.target)
     given = resize_scales(rest)
-    return resampled(g, x, out, lambda t, s: f(t, list(s), align_corners, *one_scale(given, s)))
+    return resampled(g, x, out, lambda t, s, d: f(t, list(s), align_corners, *one_scale(given, d)), given)
 
 
 def packet(target):
@@ -202,9 +201,9 @@ def resize_scales(rest):
     return tuple(rest) if rest else (None, None)
 
 
-def one_scale(given, size):
-    """Those of a resize of one dimension: the other has extent 1."""
-    return (given[0], 1.0) if size[1] == 1 else (1.0, given[1])
+def one_scale(given, d):
+    """Those of a resize of only dimension d."""
+    return (given[0], 1.0) if d == -2 else (1.0, given[1])
 
 
 # ---- normalisation
@@ -266,7 +265,7 @@ def attention(g, q, k, v, mask, causal, scale, dropout_p=0):
     """softmax(q k' scale + mask) v. Heads of k and v may be fewer than those of q."""
     if dropout_p:
         raise Unsupported("dropout in training")
-    if k.shape[1] != q.shape[1]:
+    if q.rank == 4 and k.shape[1] != q.shape[1]:
         k, v = (
             g.reshape(
                 g.broadcast(g.reshape(t, [*t.shape[:2], 1, *t.shape[2:]]), [*t.shape[:2], q.shape[1] // t.shape[1], *t.shape[2:]]),
@@ -285,7 +284,15 @@ def attention(g, q, k, v, mask, causal, scale, dropout_p=0):
     if causal:
         rows, columns = (g.op("iota", shape=s.shape[-2:], dtype="i64", dim=d) for d in (0, 1))
         s = select(g, g.op("ge", rows, columns, dtype="bool"), s, value(g, -math.inf, s.dtype))
-    return g.matmul(g.op("softmax", s, axis=s.rank - 1), v)
+    y = g.matmul(g.op("softmax", s, axis=s.rank - 1), v)
+    return y if mask is None else select(g, blind(g, mask), value(g, 0, y.dtype), y)
+
+
+def blind(g, mask):
+    """The queries whose keys are all masked: their softmax would be NaN, their result is 0."""
+    seen = g.cast(mask, "i32") if mask.dtype == "bool" else mask
+    none = value(g, 0 if mask.dtype == "bool" else -math.inf, seen.dtype)
+    return g.op("eq", g.reduce("reduce_max", seen, [-1], True), none, dtype="bool")
 
 
 @row(*overloads("_scaled_dot_product_flash_attention_for_cpu"))

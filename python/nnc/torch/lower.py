@@ -19,8 +19,8 @@ class Lowered:
     text: str
     weights: dict  # name in the text -> tensor
     inputs: list  # (index among the caller's arguments, memory order or None)
-    results: list  # of each result: ("out", output, memory order, device), ("arg", index, ..), ("tensor", t, _, device)
-    # or ("number", x, ..)
+    results: list  # of each result: ("out" or, of a second result with its numbers, "copy", output, memory order, device),
+    # ("arg", index, ..), ("tensor", t, _, device) or ("number", x, ..)
     outputs: list  # (shape, torch dtype) of each output of the text
     missing: dict = field(default_factory=dict)  # fx node -> reason
 
@@ -110,9 +110,10 @@ class Lowering:
             else:
                 order = memory_order(node.meta["val"])
                 y = self.g.transpose(x, order) if order else x
-                if y not in outputs:
+                kind = "copy" if y in outputs else "out"
+                if kind == "out":
                     outputs.append(y)
-                results.append(("out", outputs.index(y), order, node.meta["val"].device))
+                results.append((kind, outputs.index(y), order, node.meta["val"].device))
         text, weights, inputs = self.written(outputs) if outputs else ("", {}, [])
         return Lowered(text, weights, inputs, results, [(y.shape, torch_dtype(y.dtype)) for y in outputs])
 

@@ -47,6 +47,8 @@ def value(g, x, dtype):
         x = bool(x)
     elif isinstance(x, float):
         raise Unsupported("a float as an integer")
+    else:  # modulo 2^bits, as PyTorch converts it
+        x = torch.tensor(x).to(torch_dtype(dtype)).item()
     return g.const(x, dtype)
 
 
@@ -69,6 +71,12 @@ def axes_of(x, dim):
     return [d % max(x.rank, 1) for d in (dim if isinstance(dim, (list, tuple)) else [dim])]
 
 
+def axis_of(x, dim):
+    if not x.rank:
+        raise Unsupported("a dimension of a scalar")
+    return dim % x.rank
+
+
 def pair(v, n):
     """A list of one or n numbers as n numbers."""
     v = list(v) if isinstance(v, (list, tuple)) else [v]
@@ -83,10 +91,10 @@ for _name in UNARY.split():
 
     @row(*overloads(_name))
     def _unary(g, out, x, op=_name):
+        if op in ("floor", "ceil", "round", "trunc", "isnan", "isinf") and not x.is_float:
+            return x if op in ("floor", "ceil", "round", "trunc") else g.broadcast(value(g, False, "bool"), x.shape)
         if x.dtype == "bool" and not dtype_of(out) == "f32":
             raise Unsupported("bool operand")
-        if op in ("floor", "ceil", "round", "trunc", "isnan", "isinf") and not x.is_float:
-            return x if op in ("floor", "ceil", "round", "trunc") else value(g, False, "bool")
         if dtype_of(out) in ("f64", "f32", "f16", "bf16"):
             x = g.cast(x, dtype_of(out))
         return g.op(op, x, dtype=dtype_of(out))
@@ -184,42 +192,50 @@ def _(g, out, x):
 
 @row(*overloads("sign", "sgn"))
 def _(g, out, x):
-    return x if x.dtype == "bool" else g.op("sign", x)
+    if x.dtype == "bool" or not x.is_float:
+        return x if x.dtype == "bool" else g.op("sign", x)
+    return select(g, g.op("isnan", x, dtype="bool"), value(g, 0, x.dtype), g.op("sign", x))  # PyTorch's of NaN is 0
 
 
 @row(*overloads("div.Tensor_mode", "div.Scalar_mode"))
 def _(g, out, a, b, rounding_mode=None):
     t = dtype_of(out)
     a, b = value(g, a, t), value(g, b, t)
-    if t in DTYPES.values() and a.is_float:
-        return g.op(rounding_mode, g.op("div", a, b)) if rounding_mode else g.op("div", a, b)
-    return floor_divide(g, a, b) if rounding_mode == "floor" else g.op("div", a, b)
-
-
-def floor_divide(g, a, b):
-    """Integers, towards minus infinity."""
-    q, r = g.op("div", a, b), g.op("mod", a, b)
-    zero = value(g, 0, a.dtype)
-    apart = g.op("xor", g.op("lt", r, zero, dtype="bool"), g.op("lt", b, zero, dtype="bool"))
-    down = g.op("and", g.op("ne", r, zero, dtype="bool"), apart)
-    return g.op("sub", q, g.cast(down, a.dtype))
+    if rounding_mode == "floor":
+        return floor_divide(g, a, b)
+    y = g.op("div", a, b)
+    return g.op("trunc", y) if rounding_mode and a.is_float else y
 
 
 @row(*overloads("floor_divide"))
 def _(g, out, a, b):
     t = dtype_of(out)
-    a, b = value(g, a, t), value(g, b, t)
-    return g.op("floor", g.op("div", a, b)) if a.is_float else floor_divide(g, a, b)
+    return floor_divide(g, value(g, a, t), value(g, b, t))
 
 
-@row(*overloads("remainder.Tensor", "remainder.Scalar"))
+def floor_divide(g, a, b):
+    """Towards minus infinity. Floats by their remainder, as c10::div_floor_floating: 1 / 0.1 rounds up to 10, 1 // 0.1 is 9."""
+    r = g.op("mod", a, b)
+    down = g.cast(apart(g, r, b), a.dtype)
+    if not a.is_float:
+        return g.op("sub", g.op("div", a, b), down)
+    y = g.op("round", g.op("sub", g.op("div", g.op("sub", a, r), b), down))
+    return select(g, g.op("eq", b, value(g, 0, b.dtype), dtype="bool"), g.op("div", a, b), y)
+
+
+def apart(g, r, b):
+    """Whether the remainder r of a division by b is not 0 and has the other sign."""
+    zero = value(g, 0, r.dtype)
+    other = g.op("xor", g.op("lt", r, zero, dtype="bool"), g.op("lt", b, zero, dtype="bool"))
+    return g.op("and", g.op("ne", r, zero, dtype="bool"), other)
+
+
+@row(*overloads("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"))
 def _(g, out, a, b):
     t = dtype_of(out)
     a, b = value(g, a, t), value(g, b, t)
-    r, zero = g.op("mod", a, b), value(g, 0, t)
-    apart = g.op("xor", g.op("lt", r, zero, dtype="bool"), g.op("lt", b, zero, dtype="bool"))
-    move = g.op("and", g.op("ne", r, zero, dtype="bool"), apart)
-    return select(g, move, g.op("add", r, b), r)
+    r = g.op("mod", a, b)
+    return select(g, apart(g, r, b), g.op("add", r, b), r)
 
 
 @row(*overloads("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"))
@@ -235,9 +251,19 @@ def _(g, out, a, b):
             return g.op("mul", g.op("square", a), a)
         if b in (0.5, -0.5, -1) and a.is_float:
             return g.op({0.5: "sqrt", -0.5: "rsqrt", -1: "recip"}[b], a)
+        if not a.is_float and 0 <= b <= 64:
+            return power(g, a, int(b))
     if t not in ("f64", "f32", "f16", "bf16"):
         raise Unsupported("pow of integers")
     return g.op("pow", value(g, a, t), value(g, b, t))
+
+
+def power(g, x, n):
+    """Of integers, by squaring."""
+    if n == 0:
+        return g.broadcast(value(g, 1, x.dtype), x.shape)
+    y = x if n == 1 else g.op("square", power(g, x, n // 2))
+    return g.op("mul", y, x) if n > 1 and n % 2 else y
 
 
 @row(*overloads("gelu"))
@@ -273,8 +299,10 @@ def _(g, out, x, weight):
 
 @row(*overloads("softplus"))
 def _(g, out, x, beta=1, threshold=20):
-    y = g.op("softplus", scaled(g, x.dtype, x, beta))
-    return y if beta == 1 else g.op("div", y, value(g, beta, x.dtype))
+    t = scaled(g, x.dtype, x, beta)
+    y = g.op("softplus", t)
+    y = y if beta == 1 else g.op("div", y, value(g, beta, x.dtype))
+    return y if threshold >= 20 else select(g, g.op("gt", t, value(g, threshold, x.dtype), dtype="bool"), x, y)
 
 
 @row(*overloads("log_sigmoid_forward"))
@@ -289,8 +317,8 @@ def _(g, out, x, dim=-1):
 
 
 def clip(g, x, lo, hi):
-    lo, hi = (None if v is None or math.isinf(v) else v for v in (lo, hi))
-    if not x.is_float:
+    lo, hi = None if lo == -math.inf else lo, None if hi == math.inf else hi
+    if not x.is_float or None not in (lo, hi) and lo > hi:
         for op, v in (("max", lo), ("min", hi)):
             x = x if v is None else g.op(op, x, value(g, v, x.dtype))
         return x
@@ -301,9 +329,14 @@ def clip(g, x, lo, hi):
     return x if lo is hi is None else g.op("clip", x, lo=None if lo is None else float(lo), hi=None if hi is None else float(hi))
 
 
-@row(*overloads("hardtanh", "clamp"))
+@row(*overloads("hardtanh"))
+def _(g, out, x, lo=-1, hi=1):
+    return clip(g, x, lo, hi)
+
+
+@row(*overloads("clamp"))
 def _(g, out, x, lo=None, hi=None):
-    return clip(g, g.cast(x, dtype_of(out)), lo if lo is not None or hi is not None else -1, hi)
+    return clip(g, g.cast(x, dtype_of(out)), lo, hi)
 
 
 @row(*overloads("clamp_min"))
@@ -336,13 +369,18 @@ def _(g, out, x, mask, fill):
 
 @row(*overloads("lerp.Scalar", "lerp.Tensor"))
 def _(g, out, a, b, weight):
-    return g.op("add", a, g.op("mul", g.op("sub", b, a), value(g, weight, a.dtype)))
+    """From the nearer end, as PyTorch: exact at both."""
+    w, way = value(g, weight, a.dtype), g.op("sub", b, a)
+    near = g.op("lt", g.op("abs", w), value(g, 0.5, w.dtype), dtype="bool")
+    far = g.op("sub", b, g.op("mul", way, g.op("sub", value(g, 1, w.dtype), w)))
+    return select(g, near, g.op("add", a, g.op("mul", way, w)), far)
 
 
 for _name, _op in {"addcmul": "mul", "addcdiv": "div"}.items():
 
     @row(*overloads(_name))
     def _addc(g, out, x, a, b, op=_op, *, value=1):
+        x, a, b = (g.cast(v, dtype_of(out)) for v in (x, a, b))
         return g.op("add", x, scaled(g, x.dtype, g.op(op, a, b), value))
 
 
@@ -367,7 +405,6 @@ def _(g, out, x, *args, **kwargs):
         "feature_dropout",
         "alpha_dropout",
         "positive",
-        "expand_copy",
     )
 )
 def _(g, out, x, *args, **kwargs):
@@ -387,10 +424,29 @@ def _(g, out, x):
     x = g.cast(x, dtype_of(out))
     if g.target is aten.atanh.default:
         return scaled(g, x.dtype, g.op("sub", g.op("log1p", x), g.op("log1p", g.op("neg", x))), 0.5)
-    away = g.op("abs", x) if g.target is aten.asinh.default else x
-    root = g.op("sqrt", g.op("add", g.op("square", x), value(g, 1 if g.target is aten.asinh.default else -1, x.dtype)))
-    y = g.op("log", g.op("add", away, root))
-    return g.op("mul", g.op("sign", x), y) if g.target is aten.asinh.default else y
+    return asinh(g, x) if g.target is aten.asinh.default else acosh(g, x)
+
+
+def asinh(g, x):
+    """sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|: accurate near 0; for large a log(2 a), as a^2 could overflow."""
+    a, one = g.op("abs", x), value(g, 1, x.dtype)
+    square = g.op("square", a)
+    near = g.op("log1p", g.op("add", a, g.op("div", square, g.op("add", one, g.op("sqrt", g.op("add", square, one))))))
+    return g.op("mul", g.op("sign", x), far_log(g, a, near))
+
+
+def acosh(g, x):
+    """log1p(t + sqrt(2 t + t^2)), t = x - 1: accurate near 1."""
+    t = g.op("sub", x, value(g, 1, x.dtype))
+    near = g.op("log1p", g.op("add", t, g.op("sqrt", g.op("mul", t, g.op("add", t, value(g, 2, x.dtype))))))
+    return far_log(g, x, near)
+
+
+def far_log(g, a, near):
+    """log(2 a) where 1 is beyond the precision of a^2, else near."""
+    large = value(g, 1e3 if a.dtype == "f16" else 1e9, a.dtype)
+    far = g.op("add", g.op("log", a), value(g, math.log(2), a.dtype))
+    return select(g, g.op("gt", a, large, dtype="bool"), far, near)
 
 
 FILLED = {
@@ -436,31 +492,31 @@ def _(g, out, x, dim=None, keepdim=False, dtype=None):
     return reduced(g, "reduce_prod", x, dim, keepdim, out)
 
 
-@row(*overloads("amax"))
-def _(g, out, x, dim=None, keepdim=False):
-    return g.reduce("reduce_max", x, axes_of(x, dim), keepdim)
-
-
-@row(*overloads("amin"))
-def _(g, out, x, dim=None, keepdim=False):
-    return g.reduce("reduce_min", x, axes_of(x, dim), keepdim)
+def extreme(g, op, x, axes, keepdim):
+    if x.dtype == "bool":
+        return truth(g, g.reduce(op, g.cast(x, "i32"), axes, keepdim))
+    return g.reduce(op, x, axes, keepdim)
 
 
 for _name in ("max", "min"):
+
+    @row(*overloads("a" + _name))
+    def _aextreme(g, out, x, dim=None, keepdim=False, op="reduce_" + _name):
+        return extreme(g, op, x, axes_of(x, dim), keepdim)
 
     @row(*overloads(_name, f"{_name}.dim", f"{_name}.other"))
     def _extreme(g, out, x, dim=None, keepdim=False, op=_name):
         if isinstance(dim, Value):
             t = dtype_of(out)
             return g.op(op, value(g, x, t), value(g, dim, t))
-        most = g.reduce("reduce_" + op, x, axes_of(x, dim), keepdim)
+        most = extreme(g, "reduce_" + op, x, axes_of(x, dim), keepdim)
         return most if dim is None else [most, arg(g, op, x, dim, keepdim)]
 
 
 def arg(g, op, x, dim, keepdim):
     if x.rank == 0:
         return value(g, 0, "i64")
-    axis = dim % x.rank
+    x, axis = g.cast(x, "i32") if x.dtype == "bool" else x, dim % x.rank
     shape = [1 if i == axis else n for i, n in enumerate(x.shape) if keepdim or i != axis]
     return g.op("arg" + op, x, shape=shape, dtype="i64", axis=axis, keepdims=bool(keepdim))
 
@@ -475,8 +531,15 @@ for _name in ("max", "min"):
         return arg(g, op, x, dim, keepdim)
 
 
+def wide(g, x):
+    """In f32 instead of f16 and bf16, for sums whose terms could overflow."""
+    return g.cast(x, "f32") if x.dtype in ("f16", "bf16") else x
+
+
 def moments(g, x, dim, correction, keepdim):
-    axes = axes_of(x, dim)
+    if not x.rank:
+        raise Unsupported("a variance of one element")
+    x, axes = wide(g, x), axes_of(x, dim)
     mean = g.reduce("reduce_mean", x, axes, True)
     total = g.reduce("reduce_sum", g.op("square", g.op("sub", x, mean)), axes, keepdim)
     n = math.prod(x.shape[a] for a in axes) - (1 if correction is None else correction)
@@ -487,45 +550,53 @@ def moments(g, x, dim, correction, keepdim):
 
 @row(*overloads("var.correction"))
 def _(g, out, x, dim=None, correction=None, keepdim=False):
-    return moments(g, x, dim, correction, keepdim)[0]
+    return g.cast(moments(g, x, dim, correction, keepdim)[0], x.dtype)
 
 
 @row(*overloads("std.correction"))
 def _(g, out, x, dim=None, correction=None, keepdim=False):
-    return g.op("sqrt", moments(g, x, dim, correction, keepdim)[0])
+    return g.cast(g.op("sqrt", moments(g, x, dim, correction, keepdim)[0]), x.dtype)
 
 
 @row(*overloads("var_mean.correction"))
 def _(g, out, x, dim=None, correction=None, keepdim=False):
-    return list(moments(g, x, dim, correction, keepdim))
+    return [g.cast(y, x.dtype) for y in moments(g, x, dim, correction, keepdim)]
 
 
-@row(*overloads("any", "any.dim", "any.dims"))
-def _(g, out, x, dim=None, keepdim=False):
-    return truth(g, g.reduce("reduce_max", g.cast(truth(g, x), "i32"), axes_of(x, dim), keepdim))
+for _name, _op in {"any": "reduce_max", "all": "reduce_min"}.items():
 
-
-@row(*overloads("all", "all.dim", "all.dims"))
-def _(g, out, x, dim=None, keepdim=False):
-    return truth(g, g.reduce("reduce_min", g.cast(truth(g, x), "i32"), axes_of(x, dim), keepdim))
+    @row(*overloads(_name, f"{_name}.dim", f"{_name}.dims"))
+    def _anyall(g, out, x, dim=None, keepdim=False, op=_op):
+        x = truth(g, x)
+        return g.cast(x if dim == [] else extreme(g, op, x, axes_of(x, dim), keepdim), dtype_of(out))  # u8 of u8
 
 
 @row(*overloads("linalg_vector_norm"))
 def _(g, out, x, ord=2, dim=None, keepdim=False, dtype=None):
-    x, axes = g.cast(x, dtype_of(out)), axes_of(x, dim)
-    if ord == 2:
-        return g.op("sqrt", g.reduce("reduce_sum", g.op("square", x), axes, keepdim))
-    if ord == 1 or ord == math.inf:
-        return g.reduce("reduce_sum" if ord == 1 else "reduce_max", g.op("abs", x), axes, keepdim)
-    raise Unsupported(f"a norm of order {ord}")
+    x, axes = wide(g, g.cast(x, dtype_of(out))), axes_of(x, dim)
+    a = g.op("abs", x)
+    if abs(ord) == math.inf:
+        y = g.reduce("reduce_max" if ord > 0 else "reduce_min", a, axes, keepdim)
+    elif ord == 0:
+        y = g.reduce("reduce_sum", g.cast(truth(g, x), x.dtype), axes, keepdim)
+    elif ord == 1:
+        y = g.reduce("reduce_sum", a, axes, keepdim)
+    elif ord == 2:
+        y = g.op("sqrt", g.reduce("reduce_sum", g.op("square", x), axes, keepdim))
+    else:
+        total = g.reduce("reduce_sum", g.op("pow", a, value(g, ord, x.dtype)), axes, keepdim)
+        y = g.op("pow", total, value(g, 1 / ord, x.dtype))
+    return g.cast(y, dtype_of(out))
 
 
 @row(*overloads("logsumexp"))
 def _(g, out, x, dim, keepdim=False):
-    axes = axes_of(x, dim)
+    x, axes = g.cast(x, dtype_of(out)), axes_of(x, dim)
     most = g.reduce("reduce_max", x, axes, True)
-    total = g.op("log", g.reduce("reduce_sum", g.op("exp", g.op("sub", x, most)), axes, True))
-    y = g.op("add", total, most)
+    infinite = g.op("isinf", most, dtype="bool")  # inf - inf would be NaN
+    shift = select(g, infinite, value(g, 0, x.dtype), most)
+    total = g.op("log", g.reduce("reduce_sum", g.op("exp", g.op("sub", x, shift)), axes, True))
+    y = g.op("add", total, shift)
     return y if keepdim else g.reshape(y, out.shape)
 
 
@@ -541,21 +612,20 @@ def _(g, out, x, dim, half_to_float=False):
 
 @row(*overloads("_safe_softmax"))
 def _(g, out, x, dim, dtype=None):
-    y = softmax(g, "softmax", g.cast(x, dtype_of(out)), dim)
-    return select(g, g.op("isnan", y, dtype="bool"), value(g, 0, y.dtype), y)
+    x = g.cast(x, dtype_of(out))
+    masked = g.op("eq", g.reduce("reduce_max", x, [axis_of(x, dim)], True), value(g, -math.inf, x.dtype), dtype="bool")
+    return select(g, masked, value(g, 0, x.dtype), softmax(g, "softmax", x, dim))
 
 
 def softmax(g, op, x, dim):
-    if x.rank == 0:
-        raise Unsupported("softmax of a scalar")
-    return g.op(op, x, axis=dim % x.rank)
+    return g.op(op, x, axis=axis_of(x, dim))
 
 
 for _name in ("cumsum", "cumprod"):
 
     @row(*overloads(_name))
     def _scan(g, out, x, dim, dtype=None, op=_name):
-        return g.op(op, g.cast(x, dtype_of(out)), axis=dim % x.rank)
+        return g.op(op, g.cast(x, dtype_of(out)), axis=axis_of(x, dim))
 
 
 @row(*overloads("topk"))
@@ -566,13 +636,13 @@ def _(g, out, x, k, dim=-1, largest=True, sorted=True):
 @row(*overloads("sort", "sort.stable"))
 def _(g, out, x, *args, stable=None, dim=-1, descending=False):
     dim, descending = (*args, *(dim, descending)[len(args) :]) if args else (dim, descending)
-    return topk(g, x, x.shape[dim], dim, descending)
+    return topk(g, x, x.shape[axis_of(x, dim)], dim, descending)
 
 
 def topk(g, x, k, dim, largest):
-    shape = list(x.shape)
-    shape[dim] = k
-    return g.node("topk", (x,), [(shape, x.dtype), (shape, "i64")], {"axis": dim % x.rank, "k": k, "largest": None if largest else 0})
+    shape, axis = list(x.shape), axis_of(x, dim)
+    shape[axis] = k
+    return g.node("topk", (x,), [(shape, x.dtype), (shape, "i64")], {"axis": axis, "k": k, "largest": None if largest else 0})
 
 
 # ---- movement
@@ -603,7 +673,10 @@ def _(g, out, x, size, stride, offset=None):
     n = math.prod(x.shape)
     index = torch.full((max(n, 1 + sum((s - 1) * st for s, st in zip(val.shape, val.stride()))),), -1)
     index.as_strided(tuple(val.shape), val.stride()).copy_(torch.arange(n).reshape(x.shape))
-    index = index.as_strided(size, stride, (offset or 0) - val.storage_offset()).reshape(-1)
+    first = 0 if offset is None else offset - val.storage_offset()
+    if first < 0 or first + sum((s - 1) * st for s, st in zip(size, stride)) >= len(index):
+        raise Unsupported("memory beyond the tensor")
+    index = index.as_strided(size, stride, first).reshape(-1)
     if (index < 0).any():
         raise Unsupported("memory between the elements")
     if index.tolist() == list(range(n)):
@@ -619,7 +692,8 @@ def _(g, out, x, dims):
 @row(*overloads("transpose.int"))
 def _(g, out, x, a, b):
     perm = list(range(x.rank))
-    perm[a], perm[b] = perm[b], perm[a]
+    if perm:
+        perm[a], perm[b] = perm[b], perm[a]
     return g.transpose(x, perm)
 
 
@@ -628,7 +702,7 @@ def _(g, out, x):
     return g.transpose(x, list(range(x.rank))[::-1])
 
 
-@row(*overloads("expand"))
+@row(*overloads("expand", "expand_copy"))
 def _(g, out, x, size, implicit=False):
     return g.broadcast(x, out.shape)
 
@@ -654,7 +728,7 @@ def _(g, out, x, repeats):
 @row(*overloads("repeat_interleave.self_int"))
 def _(g, out, x, repeats, dim=None, output_size=None):
     shape = list(x.shape) if dim is not None else [math.prod(x.shape)]
-    d = (dim or 0) % len(shape)
+    d = axis_of(x, dim) if dim is not None else 0
     y = g.reshape(x, [*shape[: d + 1], 1, *shape[d + 1 :]])
     return g.reshape(g.broadcast(y, [*shape[: d + 1], repeats, *shape[d + 1 :]]), out.shape)
 
@@ -698,13 +772,15 @@ def _(g, out, x, dim=0):
 
 @row(*overloads("cat"))
 def _(g, out, xs, dim=0):
+    if 0 in out.shape:
+        raise Unsupported("a tensor without elements")
     return g.concat([g.cast(x, dtype_of(out)) for x in xs if 0 not in x.shape], dim)
 
 
 @row(*overloads("stack"))
 def _(g, out, xs, dim=0):
     dim %= xs[0].rank + 1
-    return g.concat([g.reshape(x, [*x.shape[:dim], 1, *x.shape[dim:]]) for x in xs], dim)
+    return g.concat([g.reshape(g.cast(x, dtype_of(out)), [*x.shape[:dim], 1, *x.shape[dim:]]) for x in xs], dim)
 
 
 def pads_of(x, pad):
@@ -744,19 +820,18 @@ def _(g, out, x, pad):
 
 @row(*overloads("flip"))
 def _(g, out, x, dims):
-    return g.op("flip", x, axes=sorted(d % x.rank for d in dims))
+    return g.op("flip", x, axes=sorted(d % x.rank for d in dims)) if dims else x
 
 
 @row(*overloads("roll"))
 def _(g, out, x, shifts, dims=()):
     shifts, dims = pair(shifts, 1), pair(dims, 1) if dims or dims == 0 else []
-    if not dims:
-        raise Unsupported("roll without dimensions")
-    for s, d in zip(shifts, dims):
+    x = x if dims else g.reshape(x, [math.prod(x.shape)])
+    for s, d in zip(shifts, dims or [0]):
         n = x.shape[d]
-        if s % n:
+        if n and s % n:
             x = g.concat([g.slice(x, d, n - s % n, n), g.slice(x, d, 0, n - s % n)], d)
-    return x
+    return g.reshape(x, out.shape)
 
 
 @row(*overloads("pixel_shuffle"))
@@ -777,12 +852,14 @@ def _(g, out, x, r):
 
 @row(*overloads("slice_scatter"))
 def _(g, out, x, src, dim=0, start=None, end=None, step=1):
-    n = x.shape[dim]
+    n, src = x.shape[dim], g.cast(src, x.dtype)
     start, end = bounds(n, start, end)
     if step != 1:
-        raise Unsupported("slice_scatter with steps")
+        at = torch.arange(n)
+        at[start:end:step] = n + torch.arange(src.shape[dim])
+        return gather(g, g.concat([x, src], dim), g.known(at), dim)
     parts = [g.slice(x, dim, 0, start)] if start else []
-    parts += [g.cast(src, x.dtype)] + ([g.slice(x, dim, end, n)] if end < n else [])
+    parts += [src] + ([g.slice(x, dim, end, n)] if end < n else [])
     return g.concat(parts, dim)
 
 
@@ -790,7 +867,7 @@ def _(g, out, x, src, dim=0, start=None, end=None, step=1):
 def _(g, out, x, src, dim, index):
     n = x.shape[dim]
     index, d = index % n, dim % x.rank
-    src = g.reshape(src, [*x.shape[:d], 1, *x.shape[d + 1 :]])
+    src = g.reshape(g.cast(src, x.dtype), [*x.shape[:d], 1, *x.shape[d + 1 :]])
     parts = ([g.slice(x, d, 0, index)] if index else []) + [src] + ([g.slice(x, d, index + 1, n)] if index + 1 < n else [])
     return g.concat(parts, d)
 
@@ -807,7 +884,7 @@ for _name in ("tril", "triu"):
 
 
 def gather(g, x, index, axis):
-    axis %= x.rank
+    axis = axis_of(x, axis)
     return g.op("gather", x, index, shape=[*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]], dtype=x.dtype, axis=axis)
 
 
@@ -823,7 +900,7 @@ def _(g, out, x, dim, index):
 
 @row(*overloads("gather"))
 def _(g, out, x, dim, index, sparse_grad=False):
-    return g.op("gather_elements", x, index, shape=index.shape, dtype=x.dtype, axis=dim % x.rank)
+    return g.op("gather_elements", x, index, shape=index.shape, dtype=x.dtype, axis=axis_of(x, dim))
 
 
 def places(g, x, indices):
@@ -876,7 +953,7 @@ def scatter(g, x, dim, index, src, reduction):
         src = g.broadcast(src, index.shape)
     for d in range(src.rank):
         src = g.slice(src, d, 0, index.shape[d])
-    return g.op("scatter", x, index, src, shape=x.shape, dtype=x.dtype, axis=dim % x.rank, reduction=reduction)
+    return g.op("scatter", x, index, src, shape=x.shape, dtype=x.dtype, axis=axis_of(x, dim), reduction=reduction)
 
 
 @row(*overloads("scatter.src", "scatter.value"))
