@@ -122,7 +122,7 @@ static uint32_t keeps_apart(const nnc_kernel *k, const nnc_kpart *p, int b, uint
         nest = nnc_kins_index(in) < 0 ? nest : 0;
     }
     int64_t reach = end_within(k, p, b, nest);
-    for (uint32_t left = nest; left;) { /* the axis of the least step first */
+    for (uint32_t left = at ? nest : 0; left;) { /* the axis of the least step first */
         int least = __builtin_ctz(left);
         for (int a = least; a < k->n_axis; a++)
             least = left >> a & 1 && at->at.k[a] < at->at.k[least] ? a : least;
