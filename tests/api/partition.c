@@ -628,7 +628,7 @@ static void check_planned(const made *x, const nnc_partition_row *r, const nnc_t
     nnc_artifact_destroy(a);
 }
 
-/* Also where launches, copies and collectives take most of the time. Estimates, by which cuts are chosen, are not far from it; those of
+/* Also where launches, copies and collectives take most of the time. Estimates, by which cuts are chosen, are within 2.5 times; those of
  * replicas lack the parts of the batch that are sent, and a step's counts of targets. */
 TEST(drawn_models_take_what_their_plans_take)
 {
@@ -648,7 +648,7 @@ TEST(drawn_models_take_what_their_plans_take)
                 CHECK(!r->simulated_shares == isnan(ratio[k]));
                 if (r->simulated_shares)
                     check_planned(&x, r, with);
-                if (ratio[k] < (r->way.replicas > 1 ? 0.1 : 0.6) || ratio[k] > 1.5)
+                if (ratio[k] < (r->way.replicas > 1 ? 0.1 : 0.4) || ratio[k] > 2.5)
                     test_fail(__FILE__, __LINE__, "draw %d, %s on %d of %s: estimate / plan %.3f",
                         i, r->strategy, x.t.devices, machine[i % 3], ratio[k]);
             }
