@@ -124,7 +124,7 @@ bool nnc_kernel_adds_ok(const nnc_kernel *k)
     const int v = nnc_sched_vec(&k->sched);
     int sum = -1;
     if (k->n_stage != 1 || v < 0 || v >= k->n_outer || !nnc_sched_has(&k->sched, KD_unroll) ||
-        nnc_sched_has(&k->sched, KD_panel) || k->n_axis < k->n_outer + 2 ||
+        nnc_sched_has(&k->sched, KD_panel) || k->n_axis <= k->n_outer ||
         s->axes != ((1u << k->n_axis) - (1u << k->n_outer)) || s->post1 != s->post0 + 1)
         return false;
     for (int a = k->n_outer; a < k->n_axis; a++)
@@ -145,7 +145,7 @@ bool nnc_kernel_adds_ok(const nnc_kernel *k)
 
 int nnc_kernel_added_axis(const nnc_kernel *k)
 {
-    for (int a = k->n_outer; a + 1 < k->n_axis; a++)
+    for (int a = k->n_outer; a < k->n_axis; a++)
         if (nnc_sched_n(&k->sched, KD_tile, a) > 0 && nnc_kernel_adds_ok(k))
             return a;
     return -1;

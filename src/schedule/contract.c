@@ -561,7 +561,8 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
     const int threads = t && t->threads > 0 ? t->threads : 1;
     int64_t inner = p->terms;
     int r = k->n_outer;
-    if (u < 0 || k->ins[p->x].at.k[u] != 1 || p->terms < 2 * PLACES || !nnc_kernel_adds_ok(k))
+    if (u < 0 || k->n_axis < r + 2 || k->ins[p->x].at.k[u] != 1 || p->terms < 2 * PLACES ||
+        !nnc_kernel_adds_ok(k))
         return true;
     while (r + 2 < k->n_axis && inner / k->axis[r].extent >= PLACES)
         inner /= k->axis[r++].extent;
@@ -573,6 +574,32 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
             nnc_kernel_domain(k) / k->axis[a].extent >= (threads > 1 ? UNITS * threads : 1))
             ok = nnc_sched_put(&k->sched, KD_tile, a, k->axis[a].extent);
     return ok;
+}
+
+/* The panels of a product with a long sum do not stay in a core's cache, and each strip would read them from memory again. So a work item
+ * sums blocks of terms, whose panels fit (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008): a strip of the
+ * source passes by all of them. The blocks follow from the terms alone, so that parts of the rows or columns are summed alike. */
+static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
+{
+    enum { TERMS = 512, LEAST_ROWS = 128 };
+    const int r = k->n_outer, v = nnc_sched_vec(&k->sched),
+              units = t && t->threads > 1 ? UNITS * t->threads : 1;
+    const int64_t panel = nnc_sched_width(&k->sched) *
+                          nnc_dtype_size((nnc_dtype)k->buf[k->ins[p->w].buf].dtype),
+                  local = nnc_target_local_bytes(t);
+    if (u < 0 || n < 2 || k->n_axis != r + 1 || k->ins[p->x].at.k[r] != 1 ||
+        p->terms * panel < local / 2 || p->terms < 2 * TERMS || !nnc_kernel_adds_ok(k))
+        return true;
+    bool ok = nnc_sched_put(&k->sched, KD_tile, r, TERMS);
+    for (int a = r - 1; a >= 0 && ok; a--)
+        if (a != v && p->ws >> a & 1 && !(p->xs >> a & 1))
+            ok = nnc_sched_put(&k->sched, KD_tile, a, nnc_max64(local / (TERMS * panel), 1)) &&
+                 nnc_sched_put(&k->sched, KD_unroll, a, 1);
+    const int64_t extent = k->axis[u].extent,
+                  others = nnc_kernel_domain(k) / nnc_kernel_blocks(k, u),
+                  rows = nnc_max64(extent * others / units, LEAST_ROWS);
+    return ok && nnc_sched_put(&k->sched, KD_tile, u,
+                     even(extent, nnc_min64(rows, extent), n, others, units / UNITS));
 }
 
 /* Weights beyond a core's own cache come from memory at the begin of each work item, and faster than prefetched by the CPU where its strips
@@ -617,7 +644,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
-        ok = ok && tile_sum(k, &p, u, v, t);
+        ok = ok && tile_sum(k, &p, u, v, t) && tile_terms(k, &p, u, n, t);
     }
     nnc_kpanel panel;
     double ns = block_ns(k, &p, v, lanes);

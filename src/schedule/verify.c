@@ -76,7 +76,7 @@ static bool unroll_ok(const nnc_kernel *k, int v, int a)
     for (int i = 0; i < k->n_ins; i++)
         if (k->ins[i].op == KO_index && k->ins[i].i == a)
             return false;
-    return v >= 0 && n >= 2 && n <= NNC_STRIP && nnc_sched_n(s, KD_tile, a) % n == 0 &&
+    return v >= 0 && n >= 1 + rows && n <= NNC_STRIP && nnc_sched_n(s, KD_tile, a) % n == 0 &&
            nnc_sched_n(s, KD_tile, a) > 0 && !nnc_sched_has(s, KD_transpose) &&
            !(rows && (nnc_sched_has(s, KD_ring) || nnc_sched_has(s, KD_panel) ||
                          nnc_sched_axis(s, KD_unroll) != a || tiles(k) != 1u << a));
@@ -147,7 +147,7 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bo
             return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
     for (int a = k->n_outer; a < k->n_axis; a++) {
         int64_t n = nnc_sched_n(s, KD_tile, a);
-        if (n > 0 && !(a + 1 < k->n_axis && nnc_kernel_adds_ok(k)) &&
+        if (n > 0 && !nnc_kernel_adds_ok(k) &&
             (n > NNC_KBLOCK || !nnc_kernel_blocked_ok(k)))
             return "the reduce axis' tile does not fit the stages";
     }

@@ -326,7 +326,8 @@ static double gelu_error(nnc_dtype d, const uint16_t *x, const uint16_t *y, int 
 }
 
 /* One contraction, alone or fused. Is it in strips, with a panel of its computed source? -1: either. */
-static void contraction(const nnc_emitter *e, const char *text, int blocked, int panel)
+static void contraction_for(
+    const nnc_emitter *e, const nnc_target *t, const char *text, int blocked, int panel)
 {
     set s = {.n = 0};
     nnc_scan scan;
@@ -336,7 +337,7 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked, int
     CHECK(g != NULL);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
-            s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), MATH_ulp2, &s.arena, test_sink);
+            s.k[s.n++] = nnc_lower(g, &g->node[i], t, MATH_ulp2, &s.arena, test_sink);
     CHECK_INT(s.n, 1);
     terms = 64;
     const nnc_kschedule *sched = s.n == 1 && s.k[0] ? &s.k[0]->sched : NULL;
@@ -348,6 +349,11 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked, int
     terms = 1;
     nnc_arena_deinit(&s.arena);
     nnc_graph_destroy(g);
+}
+
+static void contraction(const nnc_emitter *e, const char *text, int blocked, int panel)
+{
+    contraction_for(e, kb_host(), text, blocked, panel);
 }
 
 /* Products and convolutions blocked in registers: strips that end early, borders, strides, panels, long sums, other types, epilogues;
@@ -450,6 +456,33 @@ TEST(contractions)
         char text[900];
         snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", contractions[i].body);
         contraction(e, text, contractions[i].blocked, -1);
+    }
+}
+
+/* Products whose panels fill L2 are summed in blocks of terms: ends of strips, panels and blocks, batches, packed panels. */
+TEST(blocks_of_terms)
+{
+    static const char *const bodies[] = {
+        "%x = input : f32[20,1300]\n%w = input : f32[1300,70]\n%y = matmul %x, %w",
+        "%x = input : f32[2,17,1540]\n%w = input : f32[1540,33]\n%y = matmul %x, %w",
+        "%x = input : f32[29,1024]\n%p = input : f32[3,1024,32]\n%y = fused %x, %p {\n"
+        "%i = input : f32[29,1024]\n%q = input : f32[3,1024,32]\n%t = transpose %q "
+        "{perm=[1,0,2]}\n%w = reshape %t {shape=[1024,96]}\n%z = matmul %i, %w\nreturn %z }"};
+    const nnc_emitter *e = kb_emitter();
+    nnc_target small = *kb_host();
+    small.l2_bytes = 64 << 10;
+    for (size_t i = 0; e && i < NNC_COUNT(bodies); i++) {
+        char text[900];
+        NNC_LOCAL(nnc_arena) a = {0};
+        nnc_scan scan;
+        snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", bodies[i]);
+        contraction_for(e, &small, text, true, -1);
+        nnc_scan_init(&scan, "t", text, strlen(text));
+        nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+        const nnc_kernel *k =
+            g ? nnc_lower(g, nnc_def(g, g->output[0]), &small, MATH_ulp2, &a, test_sink) : NULL;
+        CHECK(k && nnc_kernel_added_axis(k) == k->n_outer);
+        nnc_graph_destroy(g);
     }
 }
 

@@ -248,16 +248,23 @@ static int piece(const ll_emit *e)
     return e->stripped ? BLOCK_PIECE : PIECE;
 }
 
+/* Steps of the loop over axis a, of which a block of terms has a part. */
+static int64_t steps_of(const ll_emit *e, int a)
+{
+    const int64_t n = e->last[a] ? nnc_sched_n(&e->k->sched, KD_tile, a) : 0;
+    return n > 0 ? n : e->k->axis[a].extent;
+}
+
 /* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps
  * rounding errors small: a chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
 static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 {
     int64_t terms = 1;
     if (level < s->n_map || level == s->vlevel || s->unroll[level] || e->n_red > MOST_PIECES ||
-        e->k->axis[s->ax[level]].extent < piece(e) / 2)
+        steps_of(e, s->ax[level]) < piece(e) / 2)
         return false;
     for (int l = s->n_map; l < s->n; l++)
-        terms *= e->k->axis[s->ax[l]].extent;
+        terms *= steps_of(e, s->ax[l]);
     for (int r = 0; r < e->n_red; r++)
         if (!is_float_sum(e, r) || e->k->ins[e->red[r]].dtype != DT_f32)
             return false;
@@ -281,18 +288,20 @@ static void run_pieces(ll_emit *e, stage *s, int level)
     ll_mod *m = e->m;
     V total[MOST_PIECES] = {NULL}, node[MOST_PIECES];
     int a = s->ax[level];
-    const int64_t n = e->k->axis[a].extent, each = piece(e);
-    const bool several = n > each;
+    const int64_t each = piece(e);
+    const bool several = steps_of(e, a) > each;
+    V first = e->first[a] ? e->first[a] : ll_i64(m, 0),
+      end = e->last[a] ? e->last[a] : ll_size(m, e->k->axis[a].extent);
     ll_loop outer, inner;
     for (int r = 0; r < e->n_red; r++)
         total[r] = e->acc[2 * r];
     if (several)
         ll_loop_begin(
-            m, &outer, ll_i64(m, 0), ll_size(m, n), ll_i64(m, each), total, node, e->n_red);
+            m, &outer, first, end, ll_i64(m, each), total, node, e->n_red);
     for (int r = 0; r < e->n_red; r++)
         ll_red_init(e, r, wide_acc(e, r));
-    V from = several ? outer.i : ll_i64(m, 0);
-    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_size(m, n)};
+    V from = several ? outer.i : first;
+    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), end};
     to[0] = several ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[1];
     ll_loop_begin(m, &inner, from, to[0], ll_i64(m, 1), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, 2 * e->n_red);
@@ -417,7 +426,7 @@ static void fetch_results(ll_emit *e, const stage *s)
         if (!e->stripped || s->n == s->n_map || e->vax < 0)
             return;
         const int strips = 31 - __builtin_clz(e->stripped);
-        if (nnc_kernel_updates(e->k, ins)) {
+        if (nnc_kernel_updates(e->k, ins) || (e->added && ins->op == KO_store)) {
             e->shift[strips] = 1;
             fetch_lines(e, ins, false, false);
             e->shift[strips] = 0;
@@ -790,7 +799,8 @@ V ll_digit(ll_mod *m, V *u, int64_t n)
 static bool sums_by_blocks(const nnc_kernel *k)
 {
     const nnc_kstage *s = nnc_kernel_sums(k);
-    return s && nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(s->axes)) > 0;
+    return s && nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(s->axes)) > 0 &&
+           !nnc_sched_has(&k->sched, KD_unroll);
 }
 
 void ll_vectors(ll_emit *e, const V *index)
