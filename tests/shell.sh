@@ -50,9 +50,9 @@ else
 fi
 
 # ---- shells: the line, and what its last word may become, without what bash takes for a word of its own ----
-mkdir -p "$dir/work/some folder"
-echo >"$dir/work/some.npy"
-ln -s "$source/models" "$dir/work/models"
+mkdir -p "$dir/current/some folder"
+echo >"$dir/current/some.npy"
+ln -s "$source/models" "$dir/current/models"
 cat >"$dir/cases" <<'END'
 nnc compa|compare
 nnc help calib|calibrate
@@ -93,7 +93,7 @@ COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
 _nnc
 printf '%s\n' "${COMPREPLY[@]}"
 END
-in_bash() { (cd "$dir/work" && bash --norc "$dir/try.bash" "$source" "$1"); }
+in_bash() { (cd "$dir/current" && bash --norc "$dir/try.bash" "$source" "$1"); }
 # zsh: its completion functions are replaced by some that print.
 cat >"$dir/try.zsh" <<'END'
 compadd() { print -r -- "$IPREFIX${@[-1]}" }
@@ -105,8 +105,8 @@ CURRENT=$#words PREFIX=$words[-1]
 f() { . "$1/cmake/completion/_nnc" }
 f "$1"
 END
-in_zsh() { (cd "$dir/work" && zsh -f "$dir/try.zsh" "$source" "$1"); }
-in_fish() { (cd "$dir/work" && fish --no-config -c "source '$source/cmake/completion/nnc.fish'; complete -C '$1'"); }
+in_zsh() { (cd "$dir/current" && zsh -f "$dir/try.zsh" "$source" "$1"); }
+in_fish() { (cd "$dir/current" && fish --no-config -c "source '$source/cmake/completion/nnc.fish'; complete -C '$1'"); }
 each bash in_bash
 each zsh in_zsh
 each fish in_fish

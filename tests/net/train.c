@@ -26,6 +26,7 @@ typedef struct lesson {
     int batches; /* of all steps */
     int stop; /* it stops after so many steps, and is resumed; 0: not */
     int bad; /* this batch has a NaN, and its step is skipped; -1: none */
+    bool unseen; /* which no part of the loss sees: gradients may see it, as 0 times it */
     sharing share;
     bool bf16;
     uint64_t rounding; /* the reference rounds at random, by this seed; 0: it does not */
@@ -350,7 +351,7 @@ static nnc_rval *copy_states(const nnc_graph *g, const nnc_rval *state)
 }
 
 /* All steps; of one whose loss is not finite nothing stays. */
-static nnc_status take_steps(const lesson *l, nnc_rval **state, nnc_text *why, nnc_sink *sink)
+static nnc_status take_steps(lesson *l, nnc_rval **state, nnc_text *why, nnc_sink *sink)
 {
     const int each = l->how.accumulate > 1 ? l->how.accumulate : 1;
     int skipped = 0;
@@ -358,8 +359,10 @@ static nnc_status take_steps(const lesson *l, nnc_rval **state, nnc_text *why, n
         nnc_rval *before = copy_states(l->step, *state);
         bool finite = true;
         nnc_status s = before ? NNC_OK : NNC_E_NOMEM;
-        for (int i = 0; i < each && finite && !s; i++)
+        for (int i = 0; i < each && finite && !s; i++) {
             s = evaluate(l, k + i, skipped, state, &finite, sink);
+            l->unseen |= k + i == l->bad && finite;
+        }
         if (!finite) {
             nnc_rval *after = *state;
             *state = before;
@@ -552,7 +555,7 @@ static nnc_status condition(
 }
 
 /* Trains by the reference, and judges what the command saved: where that is too far, by how much rounding may move it. */
-static bool judge(const lesson *l, const char *save, nnc_text *why, nnc_sink *sink)
+static bool judge(lesson *l, const char *save, nnc_text *why, nnc_sink *sink)
 {
     const nnc_graph *g = l->step;
     nnc_rval *first = nnc_calloc(g->n_output + (size_t)1, sizeof *first),
@@ -607,6 +610,11 @@ static outcome take(lesson *l, const char *model, uint64_t seed, nnc_text *why, 
     } else if (!judge(l, save, why, sink)) {
         nnc_printf(why, "\n%s", nnc_text_str(&err));
         o = FAILED;
+    }
+    if (o == FAILED && l->unseen) {
+        nnc_text_deinit(why);
+        *why = (nnc_text){0};
+        o = LEFT_OUT;
     }
     nnc_text_deinit(&out);
     nnc_text_deinit(&err);
