@@ -118,6 +118,27 @@ const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k)
     return s;
 }
 
+/* The one store of the stage's results, of a type that holds a part of the sum; NULL: there is none, or it uses
+ * other values of the body than the sum. */
+static const nnc_kins *only_store(const nnc_kernel *k, const nnc_kstage *s, int sum)
+{
+    const nnc_kins *y = NULL;
+    for (int i = s->post0; i < s->post1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store && y)
+            return NULL;
+        y = in->op == KO_store ? in : y;
+        for (int j = 0; j < 3; j++) {
+            const int32_t x = in->arg[j];
+            if (x >= 0 && x < s->post0 && x != sum && k->ins[x].op != KO_const)
+                return NULL;
+        }
+    }
+    const bool ok = y && y->arg[1] < 0 && y->n_guard == 0 && k->buf[y->buf].dtype == DT_f32 &&
+                    k->buf[y->buf].role == KB_out;
+    return ok ? y : NULL;
+}
+
 bool nnc_kernel_adds_ok(const nnc_kernel *k)
 {
     const nnc_kstage *s = k->stage;
@@ -125,7 +146,7 @@ bool nnc_kernel_adds_ok(const nnc_kernel *k)
     int sum = -1;
     if (k->n_stage != 1 || v < 0 || v >= k->n_outer || !nnc_sched_has(&k->sched, KD_unroll) ||
         nnc_sched_has(&k->sched, KD_panel) || k->n_axis <= k->n_outer ||
-        s->axes != ((1u << k->n_axis) - (1u << k->n_outer)) || s->post1 != s->post0 + 1)
+        s->axes != ((1u << k->n_axis) - (1u << k->n_outer)))
         return false;
     for (int a = k->n_outer; a < k->n_axis; a++)
         if (k->axis[a].kind != KA_reduce)
@@ -135,12 +156,11 @@ bool nnc_kernel_adds_ok(const nnc_kernel *k)
             return false;
         sum = k->ins[i].op == KO_reduce ? i : sum;
     }
-    const nnc_kins *y = &k->ins[s->post0];
-    const bool plain = sum >= 0 && k->ins[sum].sop == KR_sum && k->ins[sum].dtype == DT_f32 &&
-                       k->ins[sum].arg[1] < 0 && !k->ins[sum].running && y->op == KO_store &&
-                       y->arg[0] == sum && y->arg[1] < 0 && y->n_guard == 0 &&
-                       k->buf[y->buf].dtype == DT_f32 && k->buf[y->buf].role == KB_out;
-    return plain;
+    if (sum < 0 || k->ins[sum].sop != KR_sum || k->ins[sum].dtype != DT_f32 ||
+        k->ins[sum].arg[1] >= 0 || k->ins[sum].running)
+        return false;
+    const nnc_kins *y = only_store(k, s, sum);
+    return y && (y->arg[0] == sum || k->n_axis == k->n_outer + 1);
 }
 
 int nnc_kernel_added_axis(const nnc_kernel *k)

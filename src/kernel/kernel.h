@@ -338,8 +338,9 @@ const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k);
 /* True when this stage exists and its reduce axis may be tiled with the schedule's vector axis: its accumulators are few enough, and none
  * is an argmax or argmin. */
 bool nnc_kernel_blocked_ok(const nnc_kernel *k);
-/* True for a register block whose results are its sums alone. A reduce axis may have a tile: a work item then adds the sums of one block of
- * terms after the other to the results in memory: n points of this axis, one of those before it, all of those after it. */
+/* True for a register block whose results are its sums alone, or with one reduce axis computed from them. A reduce axis may have a tile: a
+ * work item then adds the sums of one block of terms after the other to the results in memory: n points of this axis, one of those before
+ * it, all of those after it. What follows the sum follows that of the last block. */
 bool nnc_kernel_adds_ok(const nnc_kernel *k);
 /* The reduce axis with this tile, or -1. */
 int nnc_kernel_added_axis(const nnc_kernel *k);

@@ -1,7 +1,8 @@
 /* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
  * written, in the same iteration. The rule is conservative: one stage, or several without axes of their own but for sums; one store of
  * the result without guards, after the reductions or on CPUs within its stage's, that visits every element exactly once; all loads of the
- * operand before it and directly at the stored index. Several results may each be over an operand of their own. */
+ * operand before it and directly at the stored index. Several results may each be over an operand of their own. A kernel that adds blocks
+ * of terms to its results stores these before it reads all of its operands. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 
@@ -48,8 +49,8 @@ static bool runs_by_point(const nnc_kernel *k)
 
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
 {
-    if (!runs_by_point(k) || nnc_kernel_in_order(k) || k->buf[bi].role != KB_in ||
-        k->buf[bo].role != KB_out)
+    if (!runs_by_point(k) || nnc_kernel_in_order(k) || nnc_kernel_added_axis(k) >= 0 ||
+        k->buf[bi].role != KB_in || k->buf[bo].role != KB_out)
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
     if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype))

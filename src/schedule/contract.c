@@ -576,19 +576,30 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
     return ok;
 }
 
-/* The panels of a product with a long sum do not stay in a core's cache, and each strip would read them from memory again. So a work item
- * sums blocks of terms, whose panels fit (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008): a strip of the
- * source passes by all of them. The blocks follow from the terms alone, so that parts of the rows or columns are summed alike. */
+/* Functions after a sum are computed point by point (plugins/llvm/block.c), which needs all totals of a strip at once. */
+static bool ends_in_functions(const nnc_kernel *k)
+{
+    bool found = false;
+    for (int i = k->stage[0].post0; i < k->stage[0].post1; i++)
+        found |= k->ins[i].op == KO_sop && nnc_sops[k->ins[i].sop].flags & OF_slow;
+    return found;
+}
+
+/* The panels of a product with a long sum do not stay in a core's cache beside its source, and each strip would read them from memory
+ * again. So a work item sums blocks of terms, whose panels fit (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication,
+ * 2008): a strip of the source passes by all of them. Few rows are computed as fast as memory gives the panels. The blocks follow from the
+ * terms alone, so that parts of the rows or columns are summed alike. */
 static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
 {
-    enum { TERMS = 512, LEAST_ROWS = 128 };
+    enum { TERMS = 512, LEAST = 32, ROWS = 128 };
     const int r = k->n_outer, v = nnc_sched_vec(&k->sched),
               units = t && t->threads > 1 ? UNITS * t->threads : 1;
     const int64_t panel = nnc_sched_width(&k->sched) *
                           nnc_dtype_size((nnc_dtype)k->buf[k->ins[p->w].buf].dtype),
                   local = nnc_target_local_bytes(t);
-    if (u < 0 || n < 2 || k->n_axis != r + 1 || k->ins[p->x].at.k[r] != 1 ||
-        p->terms * panel < local / 2 || p->terms < 2 * TERMS || !nnc_kernel_adds_ok(k))
+    if (u < 0 || k->axis[u].extent < LEAST || n < 2 || k->n_axis != r + 1 ||
+        k->ins[p->x].at.k[r] != 1 || 4 * p->terms * panel <= 3 * local || p->terms < 2 * TERMS ||
+        !nnc_kernel_adds_ok(k) || ends_in_functions(k))
         return true;
     bool ok = nnc_sched_put(&k->sched, KD_tile, r, TERMS);
     for (int a = r - 1; a >= 0 && ok; a--)
@@ -597,7 +608,7 @@ static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_
                  nnc_sched_put(&k->sched, KD_unroll, a, 1);
     const int64_t extent = k->axis[u].extent,
                   others = nnc_kernel_domain(k) / nnc_kernel_blocks(k, u),
-                  rows = nnc_max64(extent * others / units, LEAST_ROWS);
+                  rows = nnc_max64(extent * others / units, ROWS);
     return ok && nnc_sched_put(&k->sched, KD_tile, u,
                      even(extent, nnc_min64(rows, extent), n, others, units / UNITS));
 }

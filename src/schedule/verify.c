@@ -147,8 +147,7 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bo
             return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
     for (int a = k->n_outer; a < k->n_axis; a++) {
         int64_t n = nnc_sched_n(s, KD_tile, a);
-        if (n > 0 && !nnc_kernel_adds_ok(k) &&
-            (n > NNC_KBLOCK || !nnc_kernel_blocked_ok(k)))
+        if (n > 0 && !nnc_kernel_adds_ok(k) && (n > NNC_KBLOCK || !nnc_kernel_blocked_ok(k)))
             return "the reduce axis' tile does not fit the stages";
     }
     nnc_kahead ahead;

@@ -463,10 +463,14 @@ TEST(contractions)
 TEST(blocks_of_terms)
 {
     static const char *const bodies[] = {
-        "%x = input : f32[20,1300]\n%w = input : f32[1300,70]\n%y = matmul %x, %w",
-        "%x = input : f32[2,17,1540]\n%w = input : f32[1540,33]\n%y = matmul %x, %w",
-        "%x = input : f32[29,1024]\n%p = input : f32[3,1024,32]\n%y = fused %x, %p {\n"
-        "%i = input : f32[29,1024]\n%q = input : f32[3,1024,32]\n%t = transpose %q "
+        "%x = input : f32[45,1300]\n%w = input : f32[1300,70]\n%y = matmul %x, %w",
+        "%x = input : f32[2,33,1540]\n%w = input : f32[1540,33]\n%y = matmul %x, %w",
+        "%x = input : f32[39,1100]\n%w = input : f32[1100,50]\n%b = input : f32[50]\n"
+        "%r = input : f32[39,50]\n%y = fused %x, %w, %b, %r {\n%i = input : f32[39,1100]\n"
+        "%q = input : f32[1100,50]\n%c = input : f32[50]\n%s = input : f32[39,50]\n"
+        "%z = matmul %i, %q\n%a = add %z, %c\n%h = relu %a\n%o = add %h, %s\nreturn %o }",
+        "%x = input : f32[37,1024]\n%p = input : f32[3,1024,32]\n%y = fused %x, %p {\n"
+        "%i = input : f32[37,1024]\n%q = input : f32[3,1024,32]\n%t = transpose %q "
         "{perm=[1,0,2]}\n%w = reshape %t {shape=[1024,96]}\n%z = matmul %i, %w\nreturn %z }"};
     const nnc_emitter *e = kb_emitter();
     nnc_target small = *kb_host();

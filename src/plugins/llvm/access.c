@@ -803,12 +803,14 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
     V p = place(e, ins->buf, t, dyn, known);
     if (!stride && !ll_lanes(v) && !lane && !lanes_index) {
         v = e->added ? sum_so_far(e, v, load_one(e, t, p, NULL, size)) : v;
+        e->val[ins->arg[0]] = e->added ? v : e->val[ins->arg[0]];
         store_one(e, v, p, uni, size);
         return;
     }
     v = ll_splat(m, v, e->lanes);
     V mask = and_(m, and_(m, lane, e->mask), uni);
     v = e->added ? sum_so_far(e, v, load_row(e, t, p, mask, size)) : v;
+    e->val[ins->arg[0]] = e->added ? v : e->val[ins->arg[0]];
     if (stride == 1 && !lanes_index)
         store_row(e, ins, v, p, mask, size);
     else /* stride 0: the last lane wins, since scatter is ordered */

@@ -206,6 +206,7 @@ static void run_part(ll_emit *e, ll_emit *part, int a, V strip, const V *index)
     part->stream = e->stream;
     part->narrow = e->narrow;
     part->added = e->added;
+    part->complete = e->complete;
     part->ahead = e->ahead;
     part->ahead_step = e->ahead_step;
     for (int r = e->k->n_outer; r < e->k->n_axis; r++) {
@@ -300,10 +301,42 @@ static void run_terms(ll_emit *e, const V *index, int a)
     e->added = earlier ? LLVMBuildOr(m->b, earlier, begun, "") : begun;
     e->first[a] = l.i;
     e->last[a] = ll_call(m, "llvm.smin", m->i64, to, 2);
+    e->complete = LLVMBuildICmp(m->b, LLVMIntEQ, e->last[a], extent, "");
     run_terms(e, index, a + 1);
     e->first[a] = e->last[a] = NULL;
     e->added = earlier;
     ll_loop_end(m, &l);
+}
+
+void ll_block_add(ll_emit *e, const nnc_kstage *st)
+{
+    const nnc_kernel *k = e->k;
+    bool plain = true;
+    for (int i = st->post0; i < st->post1; i++) {
+        const nnc_kins *y = &k->ins[i];
+        nnc_kset cone;
+        int sum = st->body0;
+        if (y->op != KO_store)
+            continue;
+        nnc_kernel_cone(k, y->arg[0], &cone);
+        while (sum < st->body1 && (k->ins[sum].op != KO_reduce || !nnc_kset_has(&cone, sum)))
+            sum++;
+        plain &= sum == y->arg[0];
+        if (sum == st->body1) /* the result is no sum */
+            continue;
+        e->val[y->arg[0]] = e->val[sum];
+        ll_store(e, y);
+        e->val[sum] = e->val[y->arg[0]];
+    }
+    if (plain)
+        return;
+    V added = e->added;
+    LLVMBasicBlockRef next = ll_branch(e->m, e->complete, "complete");
+    e->added = NULL;
+    for (int i = st->post0; i < st->post1; i++)
+        ll_ins(e, i);
+    e->added = added;
+    ll_join(e->m, next);
 }
 
 void ll_tiles_run(ll_emit *e, const V *index)

@@ -215,6 +215,7 @@ struct ll_emit {
     int steps; /* of LL_STEP */
     V last[NNC_KAXES]; /* of reduce axes that are summed from `first` to last - 1 only, and added to the results; NULL: others */
     V added; /* i1: earlier terms are in the results; NULL: there are none */
+    V complete; /* i1, beside `added`: no terms follow */
     V ahead; /* memory with the address that the next strip prefetches from (ahead.c); NULL: none */
     V ahead_from; /* that address, in a strip */
     int64_t ahead_step; /* bytes of a step */
@@ -295,6 +296,8 @@ bool ll_open(ll_emit *e, nnc_arena *a); /* the state of e->k; false: out of memo
 /* block.c: opens the parts of a kernel with `unroll` (false: out of memory). ll_block_run emits a work item's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
+/* Adds each sum of a block of terms to what its store's place has. After the last block the results are computed from the totals. */
+void ll_block_add(ll_emit *e, const nnc_kstage *st);
 /* panel.c: opens the kernels of a kernel with `panel`; e becomes the one that reads the panel (false: out of memory). ll_panel_fill comes
  * before a work item's sums, and fills the panel unless the previous work item belongs to the same block. */
 bool ll_panel_open(ll_emit *e, nnc_arena *a);

@@ -296,8 +296,7 @@ static void run_pieces(ll_emit *e, stage *s, int level)
     for (int r = 0; r < e->n_red; r++)
         total[r] = e->acc[2 * r];
     if (several)
-        ll_loop_begin(
-            m, &outer, first, end, ll_i64(m, each), total, node, e->n_red);
+        ll_loop_begin(m, &outer, first, end, ll_i64(m, each), total, node, e->n_red);
     for (int r = 0; r < e->n_red; r++)
         ll_red_init(e, r, wide_acc(e, r));
     V from = several ? outer.i : first;
@@ -535,10 +534,12 @@ static void nest(ll_emit *e, stage *s, int level)
         return;
     if (e->totals)
         ll_totals_end(e);
-    if (ll_pack_posts(e, s->st))
+    if (!e->added && ll_pack_posts(e, s->st))
         return;
     ll_red_all(e);
-    for (int i = s->st->post0; i < s->st->post1; i++)
+    if (e->added)
+        ll_block_add(e, s->st);
+    for (int i = s->st->post0; i < s->st->post1 && !e->added; i++)
         emit_ins(e, s, i);
 }
 
