@@ -137,8 +137,8 @@ static nnc_status runs_and_waits(calibration *c)
 }
 
 /* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
- * line falls, or is so flat that its rate is no device's: then the fastest copy is the latency, and at least half of the largest one's
- * time is transfer. */
+ * line falls, or is too flat for the rate of a device. Then the fastest copy is the latency, and at least half of the largest one's time is
+ * transfer. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
 {
     const double whole = (double)p[n - 1].ns, bytes = (double)p[n - 1].work;

@@ -1,9 +1,9 @@
 /* check/timing.c -- times programs against each other.
  *
- * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same
- * seconds, a burst of runs each. A burst starts with a warm-up run that is not counted: it finds caches, TLBs and open memory pages as
- * another program left them, which costs a large model a tenth of its time, is the same for both programs and would hide their
- * difference. The other runs of a burst show the steady state.
+ * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same seconds,
+ * a burst of runs each. A burst starts with a warm-up run that is not counted, since it finds caches, TLBs and open memory pages as another
+ * program left them. That takes time, as much for both programs, and would hide their difference. The other runs of a burst show the steady
+ * state.
  *
  * A round is one burst of each program; every other round runs in reverse order, so that no program always precedes another. The
  * confidence interval is computed from pairs: fused and unfused bursts of one round are adjacent in time, so drift affects both, and

@@ -330,9 +330,8 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
 /* Bounds of a value's elements, except NaN, from facts about ops; floats only (integers wrap out of an op's range). Looks back through
  * a few movements, selections and bounds. */
 void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
-/* True when result = f(operand i) is non-decreasing, the other operands being known constants: a <= b implies f(a) <= f(b), in
- * floating point too (add of a constant, mul by a constant > 0, relu, ...), and a NaN operand gives NaN, so that f commutes with a
- * maximum. */
+/* True when result = f(operand i) is non-decreasing, the other operands being known constants, as relu or mul by a constant > 0. So a <= b
+ * implies f(a) <= f(b), in floating point too, and a NaN operand gives NaN: f commutes with a maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 /* What an integer input's elements index: extents of the smallest table (or number of classes, where they are compared with an iota)
  * that any of them index, and of the smallest table that all of them do (0: none), and the latter's gather. Tuples, whose elements

@@ -50,7 +50,7 @@ static bool all_live(const nnc_graph *g, nnc_arena *a)
     return true; /* every node has a user: an unused sink would have none */
 }
 
-/* Selects the passes to run, in order. only[] may name a pass several times. dce comes first where the graph has dead code:
+/* Selects the passes to run, in order. only[] may name a pass several times. Where the graph has dead code, dce comes first.
  * nnc_graph_tidy, which follows each pass, removes dead code without a remark, so the accounts of another first pass would be wrong. */
 static nnc_status select(
     const nnc_pass_options *o, bool live, nnc_arena *a, int **out, int *n, nnc_sink *sink)

@@ -229,7 +229,7 @@ static bool gpu_sums(const groups *s, uint32_t a, uint32_t b)
            nnc_min64(s->group[a].rows, s->group[b].rows) != INT64_MAX;
 }
 
-/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items; on a
+/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items. On a
  * GPU a sum over columns may leave most of it idle. */
 static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
 {
@@ -400,8 +400,8 @@ static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
         seed_sums(s, part[1], count[1]);
 }
 
-/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of
- * the sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
+/* On a GPU one kernel of these nodes may leave most of it idle. It is not made where it is expected to take longer than one for each, or
+ * than a kernel of the sums and one of the rest; those are made then. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];

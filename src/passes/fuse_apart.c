@@ -6,10 +6,8 @@
  *
  *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
  *
- * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. Measured before that exception
- * (bench/fused_random.py, Zen 4, one thread): 49 of 600 models have a kernel that is divided; whole, 22 of them take over 2 % longer and
- * 10 less, 1.013 in the geometric mean. Of the 17 that the margin decides, 6 take longer whole and 4 less, 1.013 as well. In training
- * steps kernels stay whole: what lies between their parts would need memory. Terminates: a group is divided once. */
+ * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. In training steps kernels stay
+ * whole: what lies between their parts would need memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>

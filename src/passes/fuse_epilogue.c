@@ -137,8 +137,8 @@ static bool is_absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-/* Nanoseconds of a kernel for the chain's ops from number `from` on. On a CPU the contraction's results may pass to it beyond the caches
- * (16 to 96 channels of 112x112 and silu, Sapphire Rapids, one thread: 0.50 ms, apart 0.88). */
+/* Nanoseconds of a kernel for the chain's ops from number `from` on. On a CPU the contraction's results may pass to it beyond the
+ * caches. */
 static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);

@@ -7,8 +7,8 @@
  *
  * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there.
  *
- * Likewise a result of the forward pass that is computed again for one kernel, as a relu's for the gradient of the next weight, is freed
- * before others run, but in memory beside all of their results where one kernel computes both. */
+ * Likewise a result of the forward pass is computed again for one kernel, as a relu's for the gradient of the next weight. Apart it is
+ * freed before others run; where one kernel computes both, it is in memory beside all of their results. */
 #include "passes/group.h"
 
 enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */
@@ -64,8 +64,8 @@ static void find_places(groups *s, uint32_t *place)
     }
 }
 
-/* By value: bytes that wait for the backward pass on its account: its own where a gradient is computed from it, otherwise at most the
- * results of what can be computed in the forward pass already, as the index of a max pooling. */
+/* By value: bytes that wait for the backward pass on its account. Its own bytes count where a gradient is computed from it. Otherwise it is
+ * at most the results that the forward pass can compute already, as the index of a max pooling. */
 static void find_kept(const groups *s, int64_t *kept)
 {
     const pass *p = s->p;

@@ -125,7 +125,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
 
     if (!edit_static(p, v) && rows < MANY_ROWS)
         return "its weights are computed at run time";
-    /* what init computes is copied in any case, and panels are read 1.1 to 4 times as fast */
+    /* what init computes is copied in any case, and panels are read faster */
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM && !made_in_init(p, v))
         return "with so few rows each weight is read once, unpacked";
     return NULL;

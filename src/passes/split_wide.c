@@ -1,6 +1,6 @@
-/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps: a command takes at most NNC_KERNEL_ARGUMENTS
- * operands and results, and a kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each
- * element compares its index with all of their bounds.
+/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A command takes at most NNC_KERNEL_ARGUMENTS
+ * operands and results. A kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
+ * compares its index with all of their bounds.
  *
  *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
  *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it

@@ -1,5 +1,5 @@
-/* plan/kernels.c -- kernels of the plan: identical ones for devices of one kind are shared, and each has a machine-code object of its own,
- * so that the cache shares objects between models; for compilers with a high fixed cost, several consecutive kernels share one. Missing
+/* plan/kernels.c -- kernels of the plan. Identical ones for devices of one kind are shared. Each has a machine-code object of its own, so
+ * that the cache shares objects between models. For compilers with a high fixed cost, several consecutive kernels share one. Missing
  * objects are emitted by `jobs` threads. Neither their number nor the cache's contents nor a missing compiler changes the plan: objects
  * that cannot be made are empty. */
 #include "plan/maker.h"

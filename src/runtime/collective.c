@@ -9,8 +9,8 @@
  * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
  * beyond the tags of commands; the rounds of a reduction keep their order.
  *
- * A participant goes from phase to phase, each of which begins messages that the next one needs: a CPU's waits between them on its stream,
- * a GPU's, whose tensors are then in host memory, are looked at by progress.c. */
+ * A participant goes from phase to phase, each of which begins messages that the next one needs. A CPU's participant waits between them on
+ * its stream. A GPU's tensors are then in host memory, and progress.c looks at its messages. */
 #include "runtime/collective.h"
 #include <math.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 
 enum { RING = 256 }; /* items; the host waits when a stream is this far behind */
 /* Blocks of at least this size are mapped with huge pages. In pages of 4 KiB, which lie anywhere, blocks of a part of the L2 cache conflict
- * in it by chance: 618 KB of weights that a convolution reads at each run took 105 us in most processes and 45 us in some. */
+ * in it by chance. */
 enum { PAGED = 256 << 10 };
 /* Blocks of at least this size are compared with the machine's memory, and with the limits of control groups and ulimit. */
 enum { ASKED = 16 << 20 };

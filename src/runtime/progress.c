@@ -6,9 +6,9 @@
  *     collective               download | event | its phases (collective.c) | upload
  *
  * One thread, the caller's, looks at all of them in turn and never waits for one. The next command of each stream is submitted as soon as
- * it can be: a record after its events' users need nothing, a wait when the event has been recorded, and one that needs a message when that
- * has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing deadlocks, as on CPUs:
- * of the commands that are not done, the first in the plan can always go on.
+ * it can be. A record waits until its events' users need nothing, a wait until the event has been recorded, and one that needs a message
+ * until that has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing deadlocks,
+ * as on CPUs: of the commands that are not done, the first in the plan can always go on.
  *
  * Uploads need no other order than their message: it is sent after all that used the memory before is done, since the sender's stream
  * waited for that. */

@@ -6,9 +6,9 @@
  *   wait for an event of another rank           a message without data, sent after the record; and the copies that come before the record
  *                                               in the plan are waited for
  *
- * That a copy is received from the beginning on is what a copy in one process does: its data comes when its stream comes to it, and by then
- * nobody uses the bytes that it overwrites, as the verifier has shown by the events, which are messages here. Nothing deadlocks: a command
- * waits for commands before it in the plan only, so of those that are not done the first in the plan can always go on.
+ * A copy may be received from the beginning on, as in one process: its data comes when its stream comes to it. By then nobody uses the
+ * bytes that it overwrites: the verifier has shown that by the events, which are messages here. Nothing deadlocks: a command waits for
+ * commands before it in the plan only, so of those that are not done the first in the plan can always go on.
  *
  * GPUs do the same through pinned memory (progress.c).
  *

@@ -96,7 +96,7 @@ static bool is_dense(const rows *r, const nnc_graph *g, const nnc_node *x)
     return dense;
 }
 
-/* joined[v]: v is a concat that the forward pass need not copy: the device's own part is written where it stands in the concat, as
+/* joined[v]: v is a concat that the forward pass need not copy. Either the device's own part is written where it stands in the concat, as
  * libraries do where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
 static bool *find_joined(const rows *r, const nnc_graph *g, nnc_arena *a)
 {

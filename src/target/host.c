@@ -46,8 +46,8 @@ static int list_count(const char *s)
     return n > 0 ? n : 1;
 }
 
-/* Clock rate of one core in Hz, rounded to 50 MHz: the highest that the system reports; otherwise `typical_mhz`; where that is 0, half the
- * BogoMIPS (on x86 the rate of the time stamp counter, which unlike "cpu MHz" is constant), or a guess. */
+/* Clock rate of one core in Hz, rounded to 50 MHz: the highest that the system reports, otherwise `typical_mhz`. Where that is 0, half the
+ * BogoMIPS, or a guess. (On x86 that is the rate of the time stamp counter, which unlike "cpu MHz" is constant.) */
 static int64_t clock_hz(int typical_mhz)
 {
     char buf[4096];

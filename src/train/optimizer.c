@@ -25,8 +25,7 @@ typedef struct optimizer {
 /* ---- weights that are updated together ------------------------------------------------------------------------------------ */
 
 /* Weights of more elements are updated by kernels of their own: these take longer than launches on any machine, and their gradients need
- * not wait for the others. On a CPU those by few rows are computed in the kernel that updates the weight, and never stored: a step of 64
- * linear layers of 2^17 weights, one row each, one thread, takes 1.5 ms; one kernel for all, after their gradients, took 10. */
+ * not wait for the others. On a CPU those by few rows are computed in the kernel that updates the weight, and never stored. */
 enum { LARGE = 1 << 16, ALIGN = 16 /* elements: libraries on GPUs take 64 bytes */ };
 
 bool nnc_train_updates_alone(const nnc_type *weight)

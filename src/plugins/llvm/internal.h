@@ -239,8 +239,8 @@ struct ll_emit {
 };
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
-/* Called before a stage's innermost loop, over axis c: guarded loads along c whose guards do not depend on c read either their address
- * or zeros, so that the loop has no conditions. c may be the vector axis. */
+/* Called before a stage's innermost loop, over axis c. Guarded loads along c whose guards do not depend on c then read either their address
+ * or zeros, and the loop has no conditions. c may be the vector axis. */
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
 /* The guarded load, zero outside, whose multiples a sum adds; NULL: none, or 0 times infinity matters. */
 const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum);

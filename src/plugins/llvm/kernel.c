@@ -46,8 +46,8 @@ static bool reads_stored(const ll_emit *e, int from, int to, const nnc_kins *loa
     return false;
 }
 
-/* A reduction's result does not depend on the stage's reduce axes, unless the body reads it; a load from memory that the body stores to
- * depends on all of the stage's axes, one from memory that the epilogue stores to on those around the epilogue. */
+/* A reduction's result does not depend on the stage's reduce axes, unless the body reads it. A load from memory that the body stores to
+ * depends on all of the stage's axes. One from memory that the epilogue stores to depends on those around the epilogue. */
 static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
@@ -170,7 +170,7 @@ static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
 }
 
 /* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
- * outside, and its strips are few: otherwise the code of its edges is longer than it is worth. */
+ * outside, and its strips are few. Otherwise the code of its edges is longer than it is worth. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
     enum { TAPS = 5, FEW = 6 };
@@ -248,8 +248,8 @@ static int piece(const ll_emit *e)
     return e->stripped ? BLOCK_PIECE : PIECE;
 }
 
-/* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps
- * rounding errors small: a chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
+/* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps rounding
+ * errors small. A chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
 static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 {
     int64_t terms = 1;
