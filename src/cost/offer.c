@@ -16,10 +16,11 @@ enum {
     BLOCK_DEPTHWISE = 10,
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
-    /* With fewer terms, such rows are pieces of memory that end before they are prefetched. */
-    SHORT_ROW = 1024,
-    SHORT_ROW_SHARE = 85, /* percent */
+    SHORT_ROW = 1024, /* with fewer terms, such rows end before they are prefetched */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
+#define SHARE(name, percent, what) SHARE_##name = percent,
+#include "cost/prices.def"
+#undef SHARE
 };
 
 static const int function[PO__COUNT] = {
@@ -39,11 +40,6 @@ static bool refuse(nnc_offer *o, const char *why)
     snprintf(text, sizeof text, "%s%s%s", o->engine->name, *why == '\'' ? "" : " ", why);
     *o = (nnc_offer){.engine = o->engine, .why = text};
     return false;
-}
-
-static bool is_cheap(const nnc_post *p)
-{
-    return function[p->kind] == 0;
 }
 
 static bool is_depthwise(const nnc_ask *a)
@@ -214,12 +210,6 @@ static bool few_terms(const nnc_ask *a)
     return a->kind == ASK_conv && a->channels > 0 && a->channels < 16;
 }
 
-/* Percent of the speed of large groups: so many for each output. */
-static int small_group_share(const nnc_ask *a, int64_t each)
-{
-    return (int)nnc_min64(each * a->outputs, 100);
-}
-
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
 static bool plain_end(const nnc_ask *a, uint32_t functions, nnc_offer *o)
 {
@@ -261,28 +251,29 @@ static bool library(const nnc_ask *a, nnc_offer *o)
     return plain_end(a, functions[a->kind], o);
 }
 
-/* Percent of its speed that a gradient of weights reaches (bench/results/wgrad-2026-11-30.txt). */
 static int wgrad_share(const nnc_ask *a)
 {
-    const bool few = a->channels > 0 && a->channels < 16;
-    return a->nchw ? 5 : is_depthwise(a) ? 40 : few ? 55 : 81;
+    return a->nchw                               ? SHARE_wgrad_rows
+           : is_depthwise(a)                     ? SHARE_wgrad_depthwise
+           : a->channels > 0 && a->channels < 16 ? SHARE_wgrad_few
+                                                 : SHARE_wgrad;
 }
 
-/* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source itself. */
+/* Percent of its speed that generated code reaches. */
 static int kernel_share(const nnc_target *t, const nnc_ask *a)
 {
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
     int share = a->kind == ASK_conv_wgrad    ? wgrad_share(a)
-                : transposes(t, a)           ? 87
-                : a->nchw && is_depthwise(a) ? 30 * filled / 100 + 1
-                : a->nchw                    ? few_terms(a) ? 33 : 25
-                : a->dynamic                 ? 75
-                : is_depthwise(a)            ? (int)(10500 / of_lanes(t, a, 100))
-                : few_rows(a)                ? 105
-                : is_small_group(a)          ? small_group_share(a, 9)
-                : odd                        ? 88
+                : transposes(t, a)           ? SHARE_transposed
+                : a->nchw && is_depthwise(a) ? SHARE_rows_depthwise * filled / 100 + 1
+                : a->nchw                    ? few_terms(a) ? SHARE_rows_few : SHARE_rows
+                : a->dynamic                 ? SHARE_dynamic
+                : is_depthwise(a)            ? (int)(SHARE_streamed * 100 / of_lanes(t, a, 100))
+                : few_rows(a)                ? SHARE_streamed
+                : is_small_group(a)          ? (int)nnc_min64(SHARE_output * a->outputs, 100)
+                : odd                        ? SHARE_odd
                                              : 100;
     return is_half(a) ? (share + 1) / 2 : share;
 }
@@ -297,16 +288,16 @@ static void kernels(const nnc_target *t, const nnc_ask *a, nnc_offer *o)
     }
     nnc_ask each = *a;
     if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->packable)
-        each.bytes = nnc_mul_sat(a->bytes, 100) / SHORT_ROW_SHARE;
+        each.bytes = nnc_mul_sat(a->bytes, 100) / SHARE_short_row;
     int64_t block = a->outputs == 0    ? 0
                     : !is_depthwise(a) ? BLOCK_KERNEL
                     : a->nchw          ? 0
                                        : BLOCK_DEPTHWISE;
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
-        post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
-                : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind])
-                                      : of_lanes(t, a, function[a->post[i].kind]);
+        post += function[a->post[i].kind] == 0 ? cheap_flops(t, a)
+                : in_strips(a)                 ? of_strip(t, a, function[a->post[i].kind])
+                                               : of_lanes(t, a, function[a->post[i].kind]);
     o->time_ns = cpu_ns(t, o->engine, &each, block, kernel_share(t, a), post);
 }
 
@@ -327,7 +318,9 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a)
 static double few_channels(const nnc_ask *a, bool cores)
 {
     enum { FEW = 16, TERMS = 32 };
-    return a->channels < 1 || a->channels >= FEW ? 1 : cores ? (double)a->channels / TERMS : 0.44;
+    return a->channels < 1 || a->channels >= FEW ? 1
+           : cores                               ? (double)a->channels / TERMS
+                                                 : SHARE_strict_few / 100.;
 }
 
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict)
