@@ -12,11 +12,7 @@ static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
 static const int64_t sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
 enum { LEAST_SIZES = 3 };
 
-static int by_bytes(const void *a, const void *b)
-{
-    const nnc_point *x = a, *y = b;
-    return nnc_cmp(x->work, y->work);
-}
+NNC_ORDER(by_bytes, nnc_point, nnc_cmp(a->work, b->work))
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */
 

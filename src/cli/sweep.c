@@ -258,11 +258,6 @@ static nnc_status make_series(sweep *p, int number, const work *w)
     return NNC_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The flags that decide the rows in one order, without the sizes: a file may be continued with others. */
 static const char *put_flags(const sweep *p, nnc_text *t)
 {
@@ -270,7 +265,7 @@ static const char *put_flags(const sweep *p, nnc_text *t)
     NNC_LOCAL(nnc_text) sizes = {0};
     int n = p->o->sweep.n_typed;
     memcpy(typed, p->o->sweep.typed, sizeof typed);
-    qsort(typed, (size_t)n, sizeof *typed, by_text);
+    qsort(typed, (size_t)n, sizeof *typed, nnc_by_text);
     nnc_printf(&sizes, "--set %s=", p->sizes.name);
     for (int i = 0; i < n; i++)
         if (strncmp(typed[i], nnc_text_str(&sizes), sizes.n) != 0)

@@ -342,11 +342,7 @@ static nnc_status bisect(search *s, int64_t other, const probe **best)
 
 /* ---- report -------------------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *x, const void *y)
-{
-    const probe *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->other, b->other), nnc_cmp(a->value, b->value));
-}
+NNC_ORDER(by_value, probe, nnc_cmp(a->other, b->other), nnc_cmp(a->value, b->value))
 
 static int64_t most(const probe *p)
 {

@@ -249,11 +249,7 @@ static int rank(ranked *r, int n, ranked x)
     return n;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const candidate *x = a, *y = b;
-    return before(x->bound, x->index, y->bound, y->index) ? -1 : 1;
-}
+NNC_ORDER(compare, candidate, before(a->bound, a->index, b->bound, b->index) ? -1 : 1)
 
 /* Can a combination with this bound still be among the best? */
 static bool worth(const ranked *r, int n, int keep, const candidate *x, int64_t bound)

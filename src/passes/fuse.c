@@ -511,12 +511,8 @@ static void seed_views(groups *s)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-static int by_bytes(const void *x, const void *y)
-{
-    const edge *a = x, *b = y;
-    return nnc_then(
-        nnc_cmp(b->bytes, a->bytes), nnc_then(nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from)));
-}
+NNC_ORDER(
+    by_bytes, edge, nnc_cmp(b->bytes, a->bytes), nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from))
 
 static edge *find_edges(groups *s, uint32_t *count)
 {
@@ -596,11 +592,7 @@ typedef struct pair {
     uint32_t a, b;
 } pair;
 
-static int by_pair(const void *x, const void *y)
-{
-    const pair *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b));
-}
+NNC_ORDER(by_pair, pair, nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b))
 
 /* One declined remark per pair of commands that pass data to each other. */
 static void remark_apart(groups *s)

@@ -32,11 +32,7 @@ typedef struct dividing {
     uint32_t *scratch, *unit_of; /* nodes of a part; by node of the graph */
 } dividing;
 
-static int by_last(const void *x, const void *y)
-{
-    const unit *a = x, *b = y;
-    return nnc_cmp(a->last, b->last);
-}
+NNC_ORDER(by_last, unit, nnc_cmp(a->last, b->last))
 
 /* Finds the layers of group g, in an order in which each reads results of earlier ones. False: there is none, or only one layer. */
 static bool find_layers(dividing *d, uint32_t g)

@@ -49,16 +49,7 @@ typedef struct packer {
     bool partial; /* an order that gets no smaller than the best is given up: at[] is incomplete */
 } packer;
 
-static int by_key(const void *x, const void *y)
-{
-    const key *a = x, *b = y;
-    return nnc_then(nnc_cmp(b->a, a->a), nnc_then(nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i)));
-}
-
-static int by_begin(const void *x, const void *y)
-{
-    return nnc_cmp(*(const int64_t *)x, *(const int64_t *)y);
-}
+NNC_ORDER(by_key, key, nnc_cmp(b->a, a->a), nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i))
 
 /* ---- conflicts ----------------------------------------------------------------------------------------------------- */
 
@@ -233,7 +224,7 @@ static int find_neighbours(packer *p, int32_t i)
     for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++)
         if (p->at[p->near[k]] >= 0)
             n = gap_of(p, n, p->near[k]);
-    qsort(p->gap, (size_t)n, sizeof *p->gap, by_begin);
+    qsort(p->gap, (size_t)n, sizeof *p->gap, nnc_by_number);
     return n;
 }
 

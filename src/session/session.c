@@ -29,16 +29,9 @@ typedef struct state_key {
     int device, i;
 } state_key;
 
-static int by_name(const void *x, const void *y)
-{
-    return strcmp(((const state_key *)x)->name, ((const state_key *)y)->name);
-}
+NNC_ORDER(by_name, state_key, strcmp(a->name, b->name))
 
-static int by_name_and_device(const void *x, const void *y)
-{
-    const state_key *a = x, *b = y;
-    return nnc_then(by_name(a, b), nnc_then(a->device - b->device, a->i - b->i));
-}
+NNC_ORDER(by_name_and_device, state_key, by_name(a, b), a->device - b->device, a->i - b->i)
 
 /* The name of copy number `copy`, on another device than the first one's, whichever that is: a checkpoint of two replicas may go on with
  * more devices for each. A weight may be called so already. NULL: out of memory. */

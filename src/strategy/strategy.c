@@ -50,11 +50,7 @@ typedef struct begun {
     const nnc_task *task;
 } begun;
 
-static int by_start(const void *x, const void *y)
-{
-    const begun *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->start, b->start), nnc_cmp(a->device, b->device));
-}
+NNC_ORDER(by_start, begun, nnc_cmp(a->start, b->start), nnc_cmp(a->device, b->device))
 
 /* Numbers the tasks of a schedule. */
 static nnc_status rank_tasks(const nnc_pipeline *p, int32_t *rank, nnc_arena *a, nnc_sink *sink)

@@ -209,17 +209,12 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     return NNC_OK;
 }
 
-static int by_text(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
 /* Tensors are read by name: a file that has one twice could not be read. */
 static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
 {
     const char **name = nnc_arena_memdup(a, x->name, ((size_t)x->n + 1) * sizeof *name);
     NNC_NEED(name, t->sink);
-    qsort(name, (size_t)x->n, sizeof *name, by_text);
+    qsort(name, (size_t)x->n, sizeof *name, nnc_by_text);
     for (int i = 1; i < x->n; i++)
         if (!strcmp(name[i - 1], name[i]))
             return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
