@@ -52,7 +52,8 @@ static bool reserve(nnc_text *t, size_t more)
         cap *= 2;
     char *s = nnc_realloc(t->s, cap);
     if (!s) {
-        t->oom = true;
+        for (; t; t = t->into)
+            t->oom = true;
         return false;
     }
     t->s = s;

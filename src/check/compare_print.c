@@ -114,7 +114,7 @@ static void text_steps(nnc_text *t, const comparison *c)
     for (int i = 0; i <= c->fused; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p, c->main);
-        NNC_LOCAL(nnc_text) why = {0};
+        NNC_LOCAL(nnc_text) why = {.into = t};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         nnc_put_ms(t, s.median_ms, 9);
         if (i)
@@ -131,7 +131,6 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_put_wrapped(t, nnc_text_str(&why), 60, 60, REPORT_WIDTH);
         nnc_trim(t);
         nnc_putc(t, '\n');
-        t->oom |= why.oom;
         before = s;
     }
 }

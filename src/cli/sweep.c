@@ -262,7 +262,7 @@ static nnc_status make_series(sweep *p, int number, const work *w)
 static const char *put_flags(const sweep *p, nnc_text *t)
 {
     const char *typed[MOST_TYPED];
-    NNC_LOCAL(nnc_text) sizes = {0};
+    NNC_LOCAL(nnc_text) sizes = {.into = t};
     int n = p->o->sweep.n_typed;
     memcpy(typed, p->o->sweep.typed, sizeof typed);
     qsort(typed, (size_t)n, sizeof *typed, nnc_by_text);
@@ -270,7 +270,6 @@ static const char *put_flags(const sweep *p, nnc_text *t)
     for (int i = 0; i < n; i++)
         if (strncmp(typed[i], nnc_text_str(&sizes), sizes.n) != 0)
             nnc_printf(t, "%s%s", t->n ? " " : "", typed[i]);
-    t->oom |= sizes.oom;
     return nnc_text_str(t);
 }
 

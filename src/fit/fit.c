@@ -374,7 +374,7 @@ static void put_args(const search *s, const probe *p, nnc_text *t)
 
 static void put_probe(const search *s, const probe *p, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) args = {0};
+    NNC_LOCAL(nnc_text) args = {.into = t};
     put_args(s, p, &args);
     nnc_printf(t, "  %-24s", nnc_text_str(&args));
     for (int i = 0; i < p->n; i++) {
@@ -382,7 +382,6 @@ static void put_probe(const search *s, const probe *p, nnc_text *t)
         nnc_put_bytes_column(t, p->use[i].need, 11, false);
     }
     nnc_puts(t, p->fits ? "  fits\n" : "  does not fit\n");
-    t->oom |= args.oom;
 }
 
 static void put_result(const search *s, const probe *best, nnc_text *t)

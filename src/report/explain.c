@@ -38,11 +38,10 @@ static void print_rows(nnc_json_writer *w, const nnc_remarks *r, const nnc_plan 
     size_t rows = r->n;
     nnc_json_open(w, NULL, '[');
     for (int d = 0; d < p->n_device; d++) {
-        NNC_LOCAL(nnc_text) why = {0};
+        NNC_LOCAL(nnc_text) why = {.into = w->out};
         if (!has_libraries(p, d))
             continue;
         put_libraries(&why, &p->device[d]);
-        w->out->oom = w->out->oom || why.oom;
         nnc_put_remark_json(w, &(nnc_remark){.pass = "target",
                                    .applied = true,
                                    .rule = "libraries",
@@ -260,7 +259,7 @@ static void put_blanks(nnc_text *t, size_t from, int width)
  * are not listed. */
 static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
 {
-    NNC_LOCAL(nnc_text) ranges = {0}, layers = {0}, label = {0};
+    NNC_LOCAL(nnc_text) ranges = {.into = t}, layers = {.into = t}, label = {.into = t};
     put_label(&label, r, rules);
     put_ranges(&ranges, r);
     nnc_put_layers(&layers, nnc_text_str(&ranges), LAYERS);
@@ -277,14 +276,13 @@ static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
     put_saved(t, r);
     if (apart)
         nnc_printf(t, "             %s\n", nnc_text_str(&layers));
-    t->oom |= layers.oom || ranges.oom || label.oom;
 }
 
 static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
 {
     const nnc_remark *r = e[g->first].r;
     bool alike = true;
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     for (size_t i = 0; i < g->n; i++)
         alike &= !strcmp(e[g->first + i].r->reason, r->reason);
     if (rules)
@@ -297,7 +295,6 @@ static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
     nnc_printf(t, "  %s  ", g->applied ? "yes" : "no ");
     nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
     nnc_putc(t, '\n');
-    t->oom |= line.oom;
 }
 
 /* Largest first: in bytes moved, bytes kept, then count. */

@@ -210,7 +210,7 @@ static void manifest(writer *w)
 {
     char hex[33];
     const nnc_plan *p = w->a->plan;
-    NNC_LOCAL(nnc_text) targets = {0};
+    NNC_LOCAL(nnc_text) targets = {.into = &w->manifest};
     bool cpu = false;
     for (int d = 0; d < p->n_device; d++)
         cpu = cpu || !nnc_plan_on_gpu(&p->device[d]);
@@ -237,7 +237,6 @@ static void manifest(writer *w)
     if (w->a->source->given)
         nnc_given_put(w->a->source->given, &j);
     nnc_json_end(&j, '}');
-    w->manifest.oom |= targets.oom;
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)
