@@ -328,9 +328,7 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
             return nnc_fail0(sink, NNC_E_USAGE, "nnc sweep takes at most %d series", MOST_SERIES);
         p->n_series *= p->axis[i].n;
     }
-    p->with = ARENA_NEW(&a, options, p->n_series);
-    p->series = ARENA_NEW(&a, nnc_sweep_series, p->n_series);
-    NNC_NEED(p->with && p->series, sink);
+    NNC_NEED(ARENA_ARRAYS(&a, p->n_series, p->with, p->series), sink);
     for (int i = 0; i < p->n_series; i++)
         NNC_TRY(make_series(p, i, w));
     const nnc_sweep_options so = {.sizes = p->sizes,

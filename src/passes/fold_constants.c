@@ -232,10 +232,7 @@ nnc_status pass_fold_constants(pass *p)
     const nnc_graph *g = p->g;
     bool *known = ARENA_NEW(p->a, bool, g->n_value + 1);
     folder f = {.p = p, .known = known};
-    f.map = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    f.made = ARENA_NEW(p->a, uint32_t, g->n_value + 1);
-    f.want = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    NNC_NEED(known && f.map && f.made && f.want, p->sink);
+    NNC_NEED(known && ARENA_ARRAYS(p->a, g->n_value + 1, f.map, f.made, f.want), p->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (foldable(p, known, i))
             for (uint32_t o = 0; o < g->node[i].n_out; o++)

@@ -616,10 +616,7 @@ nnc_status pass_in_place(pass *p)
     parts s = {.p = p, .n_value = p->g->n_value};
     uint32_t n = p->g->n_node;
     s.place = nnc_places(p->g, p->a);
-    s.copy = ARENA_NEW(p->a, nnc_ref, s.n_value + 1);
-    s.copied_to = ARENA_NEW(p->a, nnc_place, s.n_value + 1);
-    s.n_part = ARENA_NEW(p->a, uint32_t, s.n_value + 1);
-    NNC_NEED(s.place && s.copy && s.copied_to && s.n_part, p->sink);
+    NNC_NEED(s.place && ARENA_ARRAYS(p->a, s.n_value + 1, s.copy, s.copied_to, s.n_part), p->sink);
     memset(s.copy, 0xff, s.n_value * sizeof *s.copy);
     for (uint32_t i = n; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *c = &p->g->node[i];

@@ -363,10 +363,7 @@ static nnc_status emit_missing(emission *x)
             x->todo[n++] = x->todo[i];
     }
     x->n = n;
-    x->data = ARENA_NEW(&m->scratch, char *, n + 1);
-    x->size = ARENA_NEW(&m->scratch, size_t, n + 1);
-    x->later = ARENA_NEW(&m->scratch, int, n + 1);
-    NNC_NEED(x->data && x->size && x->later, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&m->scratch, n + 1, x->data, x->size, x->later), m->sink);
     longest_first(x);
     int jobs = m->o->jobs < n ? m->o->jobs : n;
     if (n)

@@ -54,12 +54,9 @@ nnc_status nccl_find_ops(nccl *q, nnc_exec *e, nnc_sink *sink)
 {
     nnc_arena *a = &e->arena;
     const nnc_plan *p = e->p;
-    q->op = ARENA_NEW(a, nccl_op, p->n_cmd + 1);
-    q->op_of = ARENA_NEW(a, int, p->n_cmd + 1);
-    q->event = ARENA_NEW(a, nnc_event *, p->n_cmd + 1);
-    q->last = ARENA_NEW(a, nnc_event *, p->n_device);
-    q->called = ARENA_NEW(a, bool, p->n_device);
-    NNC_NEED(q->op && q->op_of && q->event && q->last && q->called, sink);
+    NNC_NEED(ARENA_ARRAYS(a, p->n_cmd + 1, q->op, q->op_of, q->event) &&
+                 ARENA_ARRAYS(a, p->n_device, q->last, q->called),
+        sink);
     for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++)
         NNC_TRY(add_op(q, e, i, sink));
     for (int d = 0; d < p->n_device && q->n_clique > 1; d++)

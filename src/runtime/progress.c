@@ -638,18 +638,11 @@ static nnc_status alloc(progress *g, nnc_sink *sink)
     for (int d = 0; d < e->p->n_device; d++)
         streams += e->p->device[d].streams;
     g->queue = ARENA_NEW(a, queue, streams);
-    g->order = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->issued = ARENA_NEW(a, bool, e->p->n_cmd + 1);
-    g->hosted = ARENA_NEW(a, hosted *, e->p->n_cmd + 1);
-    g->sending = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->sent = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->receive = ARENA_NEW(a, char *, n_recv + 1);
-    g->arrived = ARENA_NEW(a, bool, n_recv + 1);
-    g->asked = ARENA_NEW(a, bool, n_recv + 1);
-    g->lent = ARENA_NEW(a, nnc_event *, e->p->n_cmd + 1);
     g->card = ARENA_NEW(a, card, e->p->n_device);
-    NNC_NEED(g->queue && g->order && g->issued && g->hosted && g->sending && g->sent &&
-                 g->receive && g->arrived && g->asked && g->lent && g->card,
+    NNC_NEED(g->queue && g->card &&
+                 ARENA_ARRAYS(a, e->p->n_cmd + 1, g->order, g->issued, g->hosted, g->sending,
+                     g->sent, g->lent) &&
+                 ARENA_ARRAYS(a, n_recv + 1, g->receive, g->arrived, g->asked),
         sink);
     return NNC_OK;
 }

@@ -35,18 +35,10 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     k->owner = ARENA_NEW(&e->arena, int, p->n_device);
-    k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
-    k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
-    k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
-    k->first_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
-    k->n_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
-    k->lent = ARENA_NEW(&e->arena, _Atomic int, p->n_cmd + 1);
-    k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
-    k->signalled = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
-    k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
-    NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
-                 k->signal && k->signalled && k->n_lent && k->first_lent && k->lent,
+    NNC_NEED(k->owner && k->first_wait &&
+                 ARENA_ARRAYS(&e->arena, p->n_cmd + 1, k->at, k->recv, k->recv_cmd, k->first_lent,
+                     k->n_lent, k->lent, k->signal, k->signalled, k->next_wait),
         sink);
     memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
     for (int d = 0; d < p->n_device; d++)

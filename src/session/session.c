@@ -50,9 +50,8 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
     const nnc_plan *p = s->plan;
     NNC_FREED const char **weight = nnc_calloc((size_t)p->n_tensor + 1, sizeof *weight);
     NNC_FREED state_key *key = nnc_calloc((size_t)p->n_update + 1, sizeof *key);
-    s->state = ARENA_NEW(&s->names, const char *, p->n_update + 1);
-    s->state_of = ARENA_NEW(&s->names, const char *, p->n_update + 1);
-    NNC_NEED(weight && key && s->state && s->state_of, sink);
+    NNC_NEED(
+        weight && key && ARENA_ARRAYS(&s->names, p->n_update + 1, s->state, s->state_of), sink);
     for (int c = 0; c < p->n_cmd; c++)
         if (p->cmd[c].kind == CMD_weight && !p->weight[p->cmd[c].item].n_part)
             weight[p->cmd[c].arg[0]] = p->weight[p->cmd[c].item].name;

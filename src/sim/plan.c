@@ -105,9 +105,7 @@ static nnc_status sort_tensors(walk *w)
 {
     int *n = &w->n_tensor;
     nnc_arena *a = &w->out->arena;
-    w->by_first = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
-    w->by_last = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
-    NNC_NEED(w->by_first && w->by_last, w->sink);
+    NNC_NEED(ARENA_ARRAYS(a, w->p->n_tensor + 1, w->by_first, w->by_last), w->sink);
     for (int32_t t = 0; t < w->p->n_tensor; t++)
         if (owns_memory(w, t))
             w->by_first[(*n)++] = t;

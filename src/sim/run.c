@@ -275,11 +275,9 @@ static nnc_status stuck(const nnc_sim *s, nnc_sink *sink)
 nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink)
 {
     const size_t tasks = (size_t)s->n_task + 1, resources = (size_t)s->n_resource + 1;
-    s->ready = ARENA_NEW(&s->arena, int32_t, tasks);
-    s->flow = ARENA_NEW(&s->arena, int32_t, tasks);
-    s->dirty = ARENA_NEW(&s->arena, int32_t, resources);
-    s->found = ARENA_NEW(&s->arena, int32_t, resources);
-    NNC_NEED(s->ready && s->flow && s->dirty && s->found, sink);
+    NNC_NEED(ARENA_ARRAYS(&s->arena, tasks, s->ready, s->flow) &&
+                 ARENA_ARRAYS(&s->arena, resources, s->dirty, s->found),
+        sink);
     s->mark = 1;
     for (int32_t id = 0; id < s->n_task; id++)
         if (!s->task[id].n_wait)

@@ -53,12 +53,9 @@ static nnc_status find_layers(measure *s)
 {
     nnc_partition_model *m = s->m;
     const nnc_graph *g = s->g;
-    m->layer = ARENA_NEW(s->a, const char *, g->n_node + 1);
-    m->device = ARENA_NEW(s->a, int, g->n_node + 1);
-    m->generated = ARENA_NEW(s->a, bool, g->n_node + 1);
-    s->layer_of = ARENA_NEW(&s->own, int32_t, g->n_node + 1);
-    s->alone = ARENA_NEW(&s->own, int64_t, g->n_node + 1);
-    NNC_NEED(m->layer && m->device && m->generated && s->layer_of && s->alone, s->sink);
+    NNC_NEED(ARENA_ARRAYS(s->a, g->n_node + 1, m->layer, m->device, m->generated) &&
+                 ARENA_ARRAYS(&s->own, g->n_node + 1, s->layer_of, s->alone),
+        s->sink);
     m->n_layer = nnc_model_layers(g, m->layer, s->layer_of);
     for (int l = 0; l < m->n_layer; l++)
         NNC_NEED(m->layer[l] = nnc_arena_strdup(s->a, m->layer[l]), s->sink);
@@ -151,11 +148,11 @@ static nnc_status find_tensors(measure *s)
 {
     const nnc_plan *p = s->plan;
     bool *other = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
-    s->gradient = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
-    s->kept = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
     s->part = ARENA_NEW(&s->own, uint8_t, p->n_cmd + 1);
     s->hit = ARENA_NEW(&s->own, int, s->m->n_layer + 1);
-    NNC_NEED(other && s->gradient && s->kept && s->part && s->hit, s->sink);
+    NNC_NEED(
+        other && s->part && s->hit && ARENA_ARRAYS(&s->own, p->n_tensor + 1, s->gradient, s->kept),
+        s->sink);
     if (s->m->step)
         NNC_TRY(nnc_step_parts(p, s->part, s->sink));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd && s->m->step; i++) {

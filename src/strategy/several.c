@@ -123,9 +123,7 @@ static nnc_status add_devices(several *s)
 static nnc_status measure_all(several *s)
 {
     run *r;
-    s->ns = ARENA_NEW(&s->a, int64_t, s->n + 1);
-    s->bytes = ARENA_NEW(&s->a, int64_t, s->n + 1);
-    NNC_NEED(s->ns && s->bytes, s->sink);
+    NNC_NEED(ARENA_ARRAYS(&s->a, s->n + 1, s->ns, s->bytes), s->sink);
     for (int k = 0; k < s->n; k++)
         NNC_TRY(measure_alone(s, k));
     NNC_TRY(add_run(s, "one after the other", 1, 1, &r));

@@ -227,13 +227,7 @@ static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
 static nnc_status make_stored(const trainer *t, stored *x, nnc_arena *a)
 {
     const int most = (int)t->model->n_node + nnc_session_states(t->train.session) + 4;
-    x->name = ARENA_NEW(a, const char *, most);
-    x->type = ARENA_NEW(a, const nnc_type *, most);
-    x->state = ARENA_NEW(a, int, most);
-    x->weight = ARENA_NEW(a, const nnc_weight *, most);
-    x->own = ARENA_NEW(a, const void *, most);
-    x->sum = ARENA_NEW(a, char *, most);
-    NNC_NEED(x->name && x->type && x->state && x->weight && x->own && x->sum, t->sink);
+    NNC_NEED(ARENA_ARRAYS(a, most, x->name, x->type, x->state, x->weight, x->own, x->sum), t->sink);
     NNC_TRY(add_states(t, x, a));
     NNC_TRY(check_names(t, x, a));
     int64_t bytes = 1;
