@@ -28,18 +28,12 @@ static int64_t count_of(const visit *a)
     return count;
 }
 
-static nnc_ref to_operand(visit *a, nnc_ref r)
-{
-    const nnc_type t = *in_type(a, 0);
-    return nnc_broadcast(a->g, r, t.rank, t.dim);
-}
-
 void sum_rule(visit *a)
 {
     nnc_ref r = kept(a, a->dy[0]);
     if (a->n.op == OP_reduce_mean)
         r = with_number(a, OP_mul, r, 1.0 / (double)count_of(a));
-    give(a, 0, to_operand(a, r));
+    give(a, 0, nnc_broadcast(a->g, r, in_type(a, 0)->rank, in_type(a, 0)->dim));
 }
 
 /* Equal elements share it. */

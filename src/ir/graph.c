@@ -221,6 +221,14 @@ static void *dup_array(nnc_graph *g, const void *p, size_t n, size_t size, bool 
     return c;
 }
 
+int nnc_graph_devices(const nnc_graph *g)
+{
+    int n = 1;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
+    return n;
+}
+
 nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
 {
     nnc_graph *g = nnc_graph_create(src->name, sink);

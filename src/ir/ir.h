@@ -271,6 +271,7 @@ void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
 #define NNC_GRADIENT ".gradient"
 /* Whether output i of a training step is the gradient with respect to an input, "x.gradient", computed after the loss like new weights. */
 bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i);
+int nnc_graph_devices(const nnc_graph *g); /* 1 + the largest device of its ops; 1: all are on one */
 bool nnc_graph_is_step(const nnc_graph *g); /* whether it has updates, or such outputs */
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique; control characters become '_' */
@@ -353,6 +354,7 @@ typedef struct nnc_winograd {
 } nnc_winograd;
 /* Fills *w for so many points, side x side; false: none has this number. */
 bool nnc_winograd_of(int64_t points, nnc_winograd *w);
+static inline bool nnc_op_is_recurrent(nnc_op op) { return op == OP_lstm || op == OP_gru || op == OP_rnn || op == OP_recurrent_grad; }
 static inline bool nnc_op_is_winograd(nnc_op op) { return op == OP_winograd || op == OP_winograd_wgrad; }
 /* Number of points of node n, winograd or winograd_wgrad. */
 int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n);

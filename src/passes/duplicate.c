@@ -524,11 +524,8 @@ nnc_status pass_duplicate(pass *p)
 {
     copier c = {.p = p};
     bool gpu = false;
-    int last = 0;
-    for (uint32_t i = 0; i < p->g->n_node; i++) {
+    for (uint32_t i = 0; i < p->g->n_node; i++)
         gpu = gpu || target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
-        last = (int)nnc_max64(last, p->g->node[i].device);
-    }
     if (!gpu || !open(&c))
         return p->status;
     NNC_TRY(groups_find(&c.s, p));
@@ -539,7 +536,7 @@ nnc_status pass_duplicate(pass *p)
     for (uint32_t i = c.s.n_node; i-- > 0 && p->status == NNC_OK;)
         if (!p->e.dead[i])
             choose_copies(&c, i);
-    for (int d = 0; d <= last && c.n; d++)
+    for (int d = 0, n = nnc_graph_devices(p->g); d < n && c.n; d++)
         rewrite(&c, d);
     return p->status;
 }

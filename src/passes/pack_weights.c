@@ -274,11 +274,6 @@ nnc_ref pack_products(pass *p, nnc_ref v)
     return v;
 }
 
-static bool is_recurrent(const nnc_node *n)
-{
-    return n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad;
-}
-
 /* What each step reads in panels: of as many elements of the state as the kernel computes at once. */
 static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
 {
@@ -324,7 +319,7 @@ nnc_status pass_pack_weights(pass *p)
     packs s = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
-        if (is_recurrent(c) && !p->e.dead[i] && !p->e.is_static[i] &&
+        if (nnc_op_is_recurrent(c->op) && !p->e.dead[i] && !p->e.is_static[i] &&
             target_of(p, c)->kind == NNC_T_cpu)
             pack_recurrent(p, &s, i, target_of(p, c));
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||

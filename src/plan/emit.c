@@ -113,7 +113,7 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
         return "matmul";
     if (nnc_op_is_winograd(n->op))
         return n->op == OP_winograd ? "winograd" : "winograd_wgrad";
-    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
+    if (nnc_op_is_recurrent(n->op))
         return "recurrent";
     if (!n->body)
         return nnc_op_class(n->op) == CL_contract ? conv_class(g, n)

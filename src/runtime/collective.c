@@ -259,7 +259,7 @@ static nnc_status add_participant(nnc_exec *e, meeting *at, int32_t i, nnc_sink 
     NNC_NEED(x && m, sink);
     *x = (participant){.e = e,
         .c = k,
-        .comm = e->ranks ? e->ranks->comm : e->self,
+        .comm = exec_comm(e),
         .me = me,
         .tag = at->tag,
         .rank = at->rank,
@@ -296,7 +296,7 @@ nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
             .tag = (int)tags};
         NNC_NEED(at[k].rank && at[k].src_bytes, sink);
         tags += (int64_t)n * n;
-        if (tags > nnc_comm_most_tag(e->ranks ? e->ranks->comm : e->self))
+        if (tags > nnc_comm_most_tag(exec_comm(e)))
             return nnc_fail0(sink, NNC_E_FIT, "the plan's messages are more than there are tags");
     }
     for (int32_t i = 0; i < p->n_cmd; i++)

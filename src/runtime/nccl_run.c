@@ -303,7 +303,7 @@ static nnc_status wait_for(nnc_exec *e, const nccl_op *o, int32_t cmd, int64_t f
         bool yes;
         const int64_t waited = nnc_now_ns() - from;
         NNC_TRY(nccl_settled(e, &q->clique[o->clique], what_of(e, o), &yes));
-        if (nnc_comm_is_late(nccl_comm_of(e), waited))
+        if (nnc_comm_is_late(exec_comm(e), waited))
             return nccl_late(e, what_of(e, o));
         nnc_comm_pause(waited);
     }

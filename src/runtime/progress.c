@@ -432,11 +432,6 @@ static bool is_over(const progress *g)
     return over;
 }
 
-static nnc_comm *comm_of(const nnc_exec *e)
-{
-    return e->ranks ? e->ranks->comm : e->self;
-}
-
 static const char *what_of(const progress *g, int32_t i)
 {
     const nnc_exec *e = g->e;
@@ -454,15 +449,15 @@ static nnc_status give_up(progress *g, int32_t *at)
         int r = e->ranks->begun;
         while (r < e->ranks->end - 1 && g->arrived[r])
             r++;
-        return nnc_comm_late(comm_of(e), &e->ranks->recv[r], "copies from other ranks");
+        return nnc_comm_late(exec_comm(e), &e->ranks->recv[r], "copies from other ranks");
     }
     *at = g->left_cmd - 1;
     if (g->left)
-        return nnc_comm_late(comm_of(e), g->left, what_of(g, *at));
+        return nnc_comm_late(exec_comm(e), g->left, what_of(g, *at));
     nnc_printf(&t, "rank %d: %s: %s has not come to it for %g s (--comm-timeout)",
         e->ranks ? e->ranks->rank : 0, what_of(g, *at), e->p->device[e->p->cmd[*at].device].name,
-        nnc_comm_timeout(comm_of(e)));
-    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+        nnc_comm_timeout(exec_comm(e)));
+    nnc_comm_break(exec_comm(e), nnc_text_str(&t));
     return NNC_E_PEER;
 }
 
@@ -490,7 +485,7 @@ nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed,
         }
         if (e->nccl) /* also where all that is waited for are messages */
             NNC_TRY(nnc_nccl_look(e, g->left_cmd ? what_of(g, g->left_cmd - 1) : "a run"));
-        if (nnc_comm_is_late(comm_of(e), now - since))
+        if (nnc_comm_is_late(exec_comm(e), now - since))
             return give_up(g, at);
         nnc_comm_pause(now - since);
     }

@@ -379,17 +379,14 @@ static int64_t *gather(measure *s, const int64_t *of, const int *block, bool max
     return to;
 }
 
+enum { COSTS = sizeof(nnc_layer_costs) / sizeof(int64_t *) }; /* its fields, all of them arrays */
+
 static nnc_status gather_all(measure *s, const int *block)
 {
-    int64_t **const from[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight,
-        &s->cost.optimizer, &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states,
-        &s->cost.saved, &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled};
-    nnc_layer_costs *b = &s->m->cost;
-    int64_t **const to[] = {&b->forward, &b->backward, &b->weight, &b->optimizer, &b->flops,
-        &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate, &b->small,
-        &b->filled};
-    for (size_t i = 0; i < NNC_COUNT(to); i++)
-        NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->cost.working), s->sink);
+    nnc_layer_costs *const b = &s->m->cost;
+    int64_t **const from = &s->cost.forward, **const to = &b->forward;
+    for (size_t i = 0; i < COSTS; i++)
+        NNC_NEED(to[i] = gather(s, from[i], block, &from[i] == &s->cost.working), s->sink);
     for (int i = 0; i < s->m->n_block; i++)
         b->accumulate[i] = nnc_max64(b->accumulate[i], 0);
     return NNC_OK;
@@ -463,12 +460,11 @@ static nnc_status measure_adding(measure *s, const nnc_artifact *a, const nnc_tr
 
 static nnc_status attribute(measure *s)
 {
-    int64_t **const v[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight, &s->cost.optimizer,
-        &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states, &s->cost.saved,
-        &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled, &s->trained};
     int *block;
-    for (size_t i = 0; i < NNC_COUNT(v); i++)
-        NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);
+    for (size_t i = 0; i <= COSTS; i++)
+        NNC_NEED(*(i < COSTS ? &s->cost.forward + i : &s->trained) =
+                     ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1),
+            s->sink);
     NNC_TRY(find_tensors(s));
     NNC_TRY(s->training ? add_weights(s) : add_kept(s));
     for (int i = nnc_plan_first(s->plan, SEC_main); i < s->plan->n_cmd; i++)

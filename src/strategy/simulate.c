@@ -18,12 +18,6 @@ typedef struct simulation {
     nnc_sink *sink;
 } simulation;
 
-/* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
-static int runs_of(const simulation *s, const nnc_partition_row *row)
-{
-    return row->why_not || s->t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
-}
-
 /* The model as the row places it. */
 static nnc_status place_model(
     const simulation *s, const nnc_partition_row *row, bool cleared, nnc_graph **out)
@@ -83,7 +77,7 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     nnc_compile_options o = t->o->compile;
     NNC_OWNED(nnc_graph) *g = NULL;
     *out = NULL;
-    *runs = runs_of(&s, row);
+    *runs = row->why_not || s.t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
     if (!*runs)
         return NNC_OK;
     NNC_TRY(make_graph(&s, row, *runs, &g, &o.devices));

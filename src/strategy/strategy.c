@@ -9,17 +9,9 @@
 #include "frontend/frontend.h"
 #include <stdlib.h>
 
-static int placed_on(const nnc_graph *g)
-{
-    int n = 1;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
-    return n;
-}
-
 bool nnc_is_placed(const nnc_graph *g)
 {
-    return placed_on(g) > 1;
+    return nnc_graph_devices(g) > 1;
 }
 
 /* ---- stages -------------------------------------------------------------------------------------------------------------- */
@@ -110,7 +102,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
     const bool *whole, nnc_graph **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const int placed = o->strategy == NNC_STRATEGY_data ? 1 : placed_on(g);
+    const int placed = o->strategy == NNC_STRATEGY_data ? 1 : nnc_graph_devices(g);
     const int replicas = o->replicas;
     const int chunks = o->strategy == NNC_STRATEGY_interleaved ? o->chunks : 1;
     nnc_distribution d = {.replicas = replicas,
