@@ -49,7 +49,7 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
     const nnc_dtype asked = nnc_precision_dtype(nnc_policy_precision(&p->o->policy));
     *r = (row_product){
         .is = {.matrices = 1,
-            .dtype = x->dtype == DT_f32 && p->will_run >> PASS_precision & 1 ? asked : x->dtype,
+            .dtype = x->dtype == DT_f32 && p->will_run[PASS_precision] ? asked : x->dtype,
             .tf32 = uses_tf32(p, t),
             .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
     if (n->op == OP_matmul && !matmul_rows(n, x, w, r))
@@ -129,7 +129,7 @@ static void replace(pass *p, uint32_t i)
 nnc_status pass_few_rows(pass *p)
 {
     const uint32_t n = p->g->n_node;
-    if (!(p->will_run >> PASS_fuse & 1)) /* bias and activation would be kernels of their own */
+    if (!p->will_run[PASS_fuse]) /* bias and activation would be kernels of their own */
         return p->status;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (!p->e.dead[i] && !edit_static(p, p->g->node[i].out))

@@ -598,8 +598,8 @@ NNC_ORDER(by_pair, pair, nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b))
 static void remark_apart(groups *s)
 {
     pass *p = s->p;
-    bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1,
-         prologues_follow = p->will_run >> PASS_fuse_prologue & 1;
+    bool epilogues_ran = p->ran[PASS_fuse_epilogue],
+         prologues_follow = p->will_run[PASS_fuse_prologue];
     size_t n = 0, cap = 0;
     struct apart {
         pair key;

@@ -302,7 +302,7 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     int64_t before = 1, after = 1;
     for (int d = 0; d < y->rank; d++)
         *(d < axis ? &before : &after) *= d == axis ? 1 : y->dim[d];
-    bool last = c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
+    bool last = c->op == OP_conv && p->will_run[PASS_layout] && after > 1 &&
                 nnc_target_channels_last(t, y->dtype, uses_tf32(p, t));
     return before == 1 && !last;
 }

@@ -85,7 +85,7 @@ static int64_t terms_of(const pass *p, const nnc_node *n)
 /* Do only elementwise ops as large as v read it, also under another shape? Then it is not stored, once their kernel computes it. */
 static bool is_read_elementwise(const pass *p, nnc_ref v)
 {
-    bool ok = !edit_is_output(p, v) && p->will_run >> PASS_fuse & 1;
+    bool ok = !edit_is_output(p, v) && p->will_run[PASS_fuse];
     for (uint32_t u = 0, i; ok && edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
         ok = n->op == OP_reshape ? is_read_elementwise(p, n->out)

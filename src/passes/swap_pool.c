@@ -10,7 +10,7 @@
 
 static bool epilogues_come(const pass *p)
 {
-    return ((p->will_run | p->ran) >> PASS_fuse_epilogue) & 1;
+    return p->will_run[PASS_fuse_epilogue] || p->ran[PASS_fuse_epilogue];
 }
 
 /* The index of f's tensor operand. The others are known numbers for nnc_is_nondecreasing. */
