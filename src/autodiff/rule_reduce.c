@@ -263,9 +263,8 @@ void batchnorm_rule(visit *a)
     if (wanted(a, 0) && !of_batch)
         give(a, 0, nnc_build2(a->g, OP_mul, dy, per_channel(a, scale, rank)));
     nnc_ref sum = wanted(a, 2) || of_batch || to_mean ? channel_sum(a, dy) : NNC_NONE;
-    nnc_ref c = NNC_NONE;
     if (wanted(a, 1) || of_batch || to_var) {
-        c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
+        nnc_ref c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
         dot = channel_sum(a, nnc_build2(a->g, OP_mul, dy, c));
     }
     if (wanted(a, 2))

@@ -1,5 +1,5 @@
-/* passes/driver.c -- runs passes by the table, verifies the graph after each, and checks the accounts: the applied remarks of a pass
- * must add up to the change of nnc_graph_cost, otherwise the pass is wrong (NNC_E_BUG). */
+/* passes/driver.c -- runs passes by the table, verifies the graph after each, and checks the accounts. The applied remarks of a pass must
+ * add up to the change of nnc_graph_cost; otherwise the pass is wrong (NNC_E_BUG). */
 #include "passes/internal.h"
 
 typedef struct row {

@@ -367,7 +367,7 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
 }
 
 /* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. Where
- * its kernel computes small ones alone, a copy for each kernel that computes it as it goes: what is left of its kernel, as a gradient of
+ * its kernel computes small ones alone, a copy for each kernel that computes it as it goes. The rest of its kernel, as a gradient of
  * parameters, then follows the sums in theirs. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {

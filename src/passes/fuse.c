@@ -385,10 +385,9 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
-/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a
- * slice (one_pass): a slice has a result smaller than the loops of a kernel of the difference alone, and becomes part of them only with
- * the sums. In training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside
- * dy. */
+/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a slice
+ * (one_pass). A slice's result is smaller than the loops of a kernel of the difference, and becomes part of them only with the sums. In
+ * training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside dy. */
 static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];

@@ -170,8 +170,8 @@ static bool are_flat(const dividing *d, uint32_t i, uint32_t j)
     return true;
 }
 
-/* What the search counts for a part: its time and a margin if it is of several layers, or their times where only flat ones, whose
- * estimate may err, are in it: fuse would merge them again, were they alone. */
+/* What the search counts for a part: its time, and a margin if it is of several layers. Where only flat layers are in it, whose estimate
+ * may err, it counts their times: fuse would merge them again otherwise. */
 static int64_t part_cost(dividing *d, uint32_t i, uint32_t j, uint32_t *nodes)
 {
     int64_t ns = part_ns(d, i, j, nodes), written = 0;

@@ -15,8 +15,8 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
            t->dim[ch - shift] == y->dim[ch] && nnc_type_numel(t) == y->dim[ch];
 }
 
-/* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are
- * loaded: a residual of one row looks like a bias, and their sum would be an op of its own in each run. */
+/* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are loaded. A residual of
+ * one row looks like a bias, and their sum would be an op of its own in each run. */
 static bool is_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&

@@ -40,8 +40,8 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
     return most;
 }
 
-/* Bytes in use when node i of the backward pass, which reads a gradient and v, begins: the gradient and what it was computed from, v, and
- * what is kept for the layers before v's. */
+/* Bytes in use when node i of the backward pass begins, which reads a gradient and v. They are the gradient and its operands, v, and what
+ * is kept for the layers before v's. */
 static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
 {
     const int64_t gradient = gradient_bytes(s, i);
@@ -232,8 +232,8 @@ static uint32_t last_place(const groups *s, const uint32_t *nodes, uint32_t n)
     return last;
 }
 
-/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads and its results, of which one takes
- * the place of an operand in kernels without reductions. *again: see bytes_stored. */
+/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads, and its results. In kernels
+ * without reductions one result takes the place of an operand. *again: see bytes_stored. */
 static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64_t *again)
 {
     const nnc_graph *g = s->p->g;

@@ -1,4 +1,4 @@
-/* passes/pack_weights.c -- packs weights of contractions that become generated kernels into panels, once, in `init`: the outputs of a
+/* passes/pack_weights.c -- packs weights of contractions that become generated kernels into panels, once, in `init`. The outputs of a
  * register block are adjacent, for one term of the sum after the other, so that the kernel reads weights contiguously.
  *
  * Second operands that are computed at run time are packed at each run, where the product is large enough.

@@ -12,9 +12,9 @@
  *     value  -> reader    without limit: a node that is computed again needs its operands
  *     value  -> sink      without limit: gradients read it
  *
- * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from
- * what contractions and statistics read. Nodes that only the step needs, and that need no gradient (the mask of a relu, the index of a
- * max pooling), take part: where their result is kept, it is computed in the forward pass. */
+ * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from what
+ * contractions and statistics read. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index
+ * of a max pooling. Where their result is kept, it is computed in the forward pass. */
 #include "passes/internal.h"
 
 enum {

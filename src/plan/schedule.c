@@ -2,13 +2,11 @@
  * events.
  *
  * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c.
- * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for
- * the rest. The ready node with the longest
- * remaining path goes first (ties: program order), to the stream of its device where it can
- * start first (ties: the stream of its latest operand, which needs no event). Times are the
- * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
- * producer's stream right after it. An event is recorded after a command only when another
- * lane waits for it, and a wait is left out where earlier waits already imply it. */
+ * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for the rest. The ready node with
+ * the longest remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the
+ * stream of its latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing
+ * measured. Copies go out on the producer's stream right after it. An event is recorded after a command only when another lane waits for
+ * it, and a wait is left out where earlier waits already imply it. */
 #include "plan/maker.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone: each rank executes the commands
- * of its own devices, in the plan's order, and what connects devices of two ranks becomes messages whose tag is the command's number:
+/* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone. Each rank executes the commands
+ * of its own devices, in the plan's order. Connections between devices of two ranks become messages whose tag is the command's number:
  *
  *   copy from an own device to another rank's   the data; its message begins on the copy's stream, which goes on (sends.c)
  *   copy from another rank's to an own device   received into place; begun when the part of the run begins

@@ -1,5 +1,5 @@
-/* strategy/measure.c -- what a model's layers cost, from its plan for one device: each command's time, FLOPs and bytes go to the
- * layers that it names, each tensor's bytes to the layers of the command that writes it.
+/* strategy/measure.c -- what a model's layers cost, from its plan for one device. Each command's time, FLOPs and bytes go to the layers
+ * that it names, each tensor's bytes to the layers of the command that writes it.
  *
  * A command of several layers (a fused kernel) divides its time among them in proportion to what they would take alone. Layers that a
  * command of the forward pass joins are one block, which is not cut. */

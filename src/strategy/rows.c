@@ -182,8 +182,8 @@ static bool is_last(const placed *p, const nnc_edge *e, int b)
     return last;
 }
 
-/* Adds the gradients of block b's weights to those that are still to be computed, of so many nanoseconds: for little memory plans compute
- * first the gradients that blocks before it need where these take much less time. Returns what is computed before block b's pass. */
+/* Adds the gradients of block b's weights, of so many nanoseconds, to those that are still to be computed. To save memory, plans first
+ * compute the gradients that blocks before it need, where these take much less time. Returns what is computed before block b's pass. */
 static int64_t add_late(const rows *r, int b, int64_t *late)
 {
     const int64_t now = nnc_mul_sat(2, r->m->cost.backward[b]) < *late ? 0 : *late;

@@ -1,8 +1,7 @@
 /* strategy/strategy.c -- strategies as graphs: replicas, and pipelines whose tasks run in the order of src/partition's schedules.
  *
- * What a schedule says about each device becomes one numbering of all tasks, by the time at which they would begin if a forward pass, an
- * input gradient and a weight gradient of a stage took the same time. So no task needs one with a higher number, and on each device the
- * order is the schedule's. */
+ * A schedule's lists, one for each device, become one numbering of all tasks. Tasks are numbered by the time at which they would begin if
+ * each pass of a stage took the same time. So no task needs one with a higher number, and on each device the order is the schedule's. */
 #include "session/session.h"
 #include "session/train.h"
 #include "strategy/strategy.h"

@@ -4,8 +4,8 @@
  *     adam    g += wd w;  m = b1 m + (1 - b1) g;  s = b2 s + (1 - b2) g^2;  w -= lr (m/(1 - b1^t)) / (sqrt(s/(1 - b2^t)) + eps)
  *     adamw   w -= lr wd w, then adam without wd   (Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019)
  *
- * One kernel for all but large weights of a device: the graph puts them side by side, updates them as one value and cuts it again, which
- * the pass in_place makes a matter of where they lie. */
+ * One kernel updates all but large weights of a device: the graph concatenates them, updates them as one value and slices it again. The
+ * pass in_place makes these copies placements in memory. */
 #include "autodiff/autodiff.h"
 #include "train/internal.h"
 

@@ -1,8 +1,8 @@
 /* plugins/llvm/internal.h -- shared by the files of the LLVM emitter. Internal to this folder.
  *
- * The emitter produces vector IR directly: a value that differs between lanes is an LLVM vector (often longer than the hardware's:
- * LLVM splits it and interleaves the parts, which hides latencies), a uniform value is an LLVM scalar. The LLVM type tells which;
- * ll_match broadcasts scalars where the two are mixed. No IR pass runs, so hoisting and folding are done by the emitter. */
+ * The emitter produces vector IR directly. A value that differs between lanes is an LLVM vector, often longer than the hardware's: LLVM
+ * splits it and interleaves the parts, which hides latencies. A uniform value is an LLVM scalar. The LLVM type tells which; ll_match
+ * broadcasts scalars where the two are mixed. No IR pass runs, so hoisting and folding are done by the emitter. */
 #ifndef NNC_PLUGIN_LLVM_H
 #define NNC_PLUGIN_LLVM_H
 

@@ -2,8 +2,8 @@
  * stages and their loops.
  *
  * Vectors run over the schedule's vector axis. If it is an outer axis ("columns"), each work item is a block of it and all stages run
- * inside the vector loop; if it is an inner one, each stage has its own vector axis. Whole vectors come first, then one step masked by
- * a constant. Body instructions are emitted at the outermost loop that they depend on; small loops are unrolled. */
+ * inside the vector loop. If it is an inner one, each stage has its own vector axis. Whole vectors come first, then one step masked by a
+ * constant. Body instructions are emitted at the outermost loop that they depend on; small loops are unrolled. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -456,8 +456,8 @@ static void emit_sum(ll_emit *e, const stage *s, int i, nnc_kset *done)
         }
 }
 
-/* Emits a level's instructions of the body. In a register block each sum follows its own operands, so that few of these are in registers
- * at once: LLVM keeps the order, and 14 broadcast values before 14 sums do not fit AVX2's registers. */
+/* Emits a level's instructions of the body. In a register block each sum follows its own operands, so that few of these are in registers at
+ * once. LLVM keeps the order, and 14 broadcast values before 14 sums do not fit AVX2's registers. */
 static void emit_body(ll_emit *e, const stage *s, int level)
 {
     const nnc_kstage *st = s->st;
