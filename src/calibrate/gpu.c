@@ -10,7 +10,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "cuda/cuda.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum {

@@ -2,7 +2,6 @@
  * device to the start of the next one on another: data, event and wake-up. A collective is the time from when its last participant comes
  * to when the last one is done. */
 #include "calibrate/measure.h"
-#include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -5,7 +5,6 @@
  * near where the gap is below MARGIN errors. Where no draw changes the gap at all, both sides are equal by construction (zeros after a
  * relu), in every program. A relu's gradient asks its result, 0 on one side: the operand is asked instead. */
 #include "check/ties.h"
-#include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

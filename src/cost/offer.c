@@ -5,7 +5,6 @@
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
  * llvm, interp: generated kernels, with any epilogue and any type. */
 #include "cost/cost.h"
-#include <math.h>
 #include <string.h>
 
 /* A CPU's time for a contraction is that of some more FLOPs for each result, at a share of the engine's speed: beginning and ending a block

@@ -7,7 +7,6 @@
  * cuBLASLt answers nothing without a GPU, so choose() goes by rules on types, strides and the order of the epilogue, and fixes the
  * workspace. The algorithm is the heuristic's first when the plan is loaded. */
 #include "cuda/cuda.h"
-#include "engines/engines.h"
 #include "engines/tune.h"
 #include "target/target.h"
 #include <pthread.h>

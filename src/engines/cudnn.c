@@ -6,7 +6,6 @@
 #include "engines/cudnn.h"
 #include "engines/cudnn_attend.h"
 #include "engines/tune.h"
-#include "target/target.h"
 #include <string.h>
 
 nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, int64_t limit)

@@ -3,7 +3,6 @@
  * from the kernel's text. If cuDNN has no plan for it on the device, the generated kernel runs. cuDNN 9.19 supports the graph of inference
  * only where it also writes the rows' statistics (maximum + log of the sum): they go to the workspace. */
 #include "engines/cudnn_attend.h"
-#include "engines/cudnn.h"
 #include "engines/tune.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* engines/cudnn_rule.c -- which calls the engine "cudnn" supports, and their workspace, by rules that depend on the call and the target
  * alone. No library is asked, so that a plan is the same on every machine; tests/cudnn/rules.c compares the rules with cuDNN. */
 #include "engines/cudnn.h"
-#include "engines/engines.h"
 #include "target/target.h"
 
 int64_t cudnn_zero_bytes(const nnc_call *c)

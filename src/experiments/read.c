@@ -1,6 +1,5 @@
 /* experiments/read.c -- reads files of models/experiments (docs/schema/experiment.schema.json describes the same format for editors). */
 #include "base/fields.h"
-#include "base/file.h"
 #include "experiments/experiments.h"
 #include <dirent.h>
 #include <errno.h>

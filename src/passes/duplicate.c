@@ -9,8 +9,6 @@
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
-#include <stdlib.h>
-
 enum {
     SOURCES = 2,
     STEPS = 24, /* most ops of a chain */

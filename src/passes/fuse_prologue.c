@@ -6,7 +6,6 @@
  * Libraries have no prologue. Two totals compete: the contraction and a kernel for the ops, against a contraction that takes both.
  * Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 /* Why op n is not elementwise, in the memory order of v, its result. */
 static const char *not_elementwise(

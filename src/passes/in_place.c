@@ -20,7 +20,6 @@
  *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 lie in w, and v over it */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 enum {
     GPU_ALIGN = 64

@@ -8,7 +8,6 @@
  * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
  * order. */
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 typedef struct lay {
     pass *p;

@@ -12,7 +12,6 @@
  * Terminates: each node is considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 enum {
     MOST = 256 /* contractions joined at once */

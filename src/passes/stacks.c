@@ -13,7 +13,6 @@
  * costs time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
 #include "passes/stack.h"
-#include "schedule/schedule.h"
 
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */

@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include "data/data.h"
 #include "tensors/tensors.h"
-#include <stdlib.h>
 #include <string.h>
 
 static nnc_status done(const nnc_text *t)

@@ -6,7 +6,6 @@
  * Calls of one communicator run in their order. Those of several on one device are put in order by events: NCCL's kernels, which wait for
  * other GPUs, must not take the room of one that another GPU waits for. */
 #include "runtime/nccl_state.h"
-#include "runtime/job.h"
 #include "runtime/progress.h"
 #include <string.h>
 

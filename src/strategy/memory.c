@@ -2,7 +2,6 @@
  * nnc plans the strategies that it executes, and the plan's bytes decide. A plan of many micro-batches takes seconds, so plans of rows
  * whose estimate is far from the devices' memory have a budget of nodes. A table of all strategies plans only some of the others, too: the
  * fastest ones by estimate come first, until one fits; then those with the smallest graphs. */
-#include "report/report.h"
 #include "session/session.h"
 #include "strategy/strategy.h"
 

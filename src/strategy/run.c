@@ -9,7 +9,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "cuda/cuda.h"
-#include "sim/sim.h"
 
 enum {
     RUN_MS = 2000,

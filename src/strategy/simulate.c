@@ -3,7 +3,6 @@
  * row says, one after the other; in a step all but the last accumulate gradients. */
 #include "report/report.h"
 #include "session/session.h"
-#include "session/train.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"

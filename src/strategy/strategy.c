@@ -3,7 +3,6 @@
  * A schedule's lists, one for each device, become one numbering of all tasks. Tasks are numbered by the time at which they would begin if
  * each pass of a stage took the same time. So no task needs one with a higher number, and on each device the order is the schedule's. */
 #include "session/session.h"
-#include "session/train.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
 #include <stdlib.h>

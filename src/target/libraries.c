@@ -3,7 +3,6 @@
  * Sources: NVIDIA's release notes. CUDA 13 begins at sm_75, and so do its cuBLASLt (13.x) and cuDNN from 9.11 on (also for CUDA 12);
  * CUDA 12's cuBLASLt (12.x) and cuDNN 9 up to 9.10 begin at sm_50. NCCL's versions are the same for all of them. */
 #include "target/internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct library {
