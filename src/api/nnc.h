@@ -155,9 +155,9 @@ NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_opti
  * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share what is equal:
  * weights, packed weights; then less memory is allocated. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
-/* The same with the states (see below) of another session: those of the same name and type are in the same memory, so that each of the
- * two sees what the other's steps have made of them. For evaluating weights in training. The two may be destroyed in any order; they
- * must not run at the same time. */
+/* The same with the states (see below) of another session. Those of the same name and type are in the same memory: each of the two sees
+ * what the other's steps have made of them. For evaluating weights in training. The two may be destroyed in any order; they must not run at
+ * the same time. */
 NNC_API nnc_status nnc_session_create_with(
     nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
@@ -214,7 +214,7 @@ NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data
  *
  * These are the steps of nnc train, with the same numbers; the caller has the data. A trainer copies what it needs of the model and the
  * options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
- * other trainers and sessions of its env; nnc_trainer_create and the first nnc_trainer_evaluate compile, and are called by the thread that
+ * other trainers and sessions of its env. nnc_trainer_create and the first nnc_trainer_evaluate compile: they are called by the thread that
  * uses the env. Data are copied before a function returns. */
 typedef struct nnc_trainer nnc_trainer;
 /* Makes the training step of m, compiles it, and sets weights and states to their initial values. NNC_E_USAGE: options that contradict
@@ -251,8 +251,8 @@ NNC_API double nnc_trainer_rate(const nnc_trainer *t);
 NNC_API nnc_status nnc_trainer_set_rate(nnc_trainer *t, double rate, nnc_sink *sink) NNC_MUST;
 /* Writes the weights and running statistics by their names: .safetensors or .npz. */
 NNC_API nnc_status nnc_trainer_save(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
-/* Everything that the next step depends on but the data: written atomically after a whole step, and read into a trainer of the same model
- * and options, whose steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate);
+/* Everything that the next step depends on but the data. It is written atomically after a whole step, and read into a trainer of the same
+ * model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate);
  * NNC_E_DIFFERS: a state is not finite, and nothing was written; NNC_E_MODEL: the file is damaged or of another training, and the message
  * lists what differs: read a good one before the next step, or destroy the trainer. */
 NNC_API nnc_status nnc_trainer_write_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;

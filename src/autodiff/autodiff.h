@@ -11,11 +11,10 @@
 
 #include "ir/ir.h"
 
-/* For the values y[0..n_y) of g, each with the gradient dy[i] of some number L with respect to it (a value of the same shape and dtype;
- * NNC_NONE: 1 for each element), appends nodes that compute the gradient of L with respect to x[0..n_x), and sets dx[i] to it;
- * NNC_NONE: L does not depend on it, or only through integers and comparisons. Only what x needs is built. The new nodes carry the path
- * of the layer that they differentiate, with "/backward". NNC_E_MODEL: an op on the way has no rule; all such are reported.
- * Existing refs stay valid. */
+/* Appends nodes that compute the gradient of a number L with respect to the values x[0..n_x) of g, and sets dx[i] to it; NNC_NONE: L does
+ * not depend on x[i], or only through integers and comparisons. dy[i] is the gradient of L with respect to the value y[i]: a value of the
+ * same shape and dtype, or NNC_NONE for 1 for each element. Only what x needs is built. The new nodes carry the path of the layer that they
+ * differentiate, with "/backward". NNC_E_MODEL: an op on the way has no rule; all such are reported. Existing refs stay valid. */
 nnc_status nnc_gradients(nnc_graph *g, int n_y, const nnc_ref *y, const nnc_ref *dy, int n_x, const nnc_ref *x, nnc_ref *dx,
     nnc_sink *sink) NNC_MUST;
 /* Whether the op passes a gradient on. Comparisons, indices and integers do not. *missing: it should, but nnc has no rule for it. */

@@ -8,7 +8,6 @@
 #include "autodiff/internal.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct reader {

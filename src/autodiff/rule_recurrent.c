@@ -1,6 +1,6 @@
 /* autodiff/rule_recurrent.c -- lstm, gru and rnn: backpropagation through time (Werbos, 1990). The states of all steps are the op's result,
- * so one product computes all gates again; lstm's c is a linear scan of them. What a step's gradients are multiplied by is then known for
- * all steps, and only recurrent_grad goes from step to step: its d is the gradient of what R and the states contribute to the gates.
+ * so one product computes all gates again; lstm's c is a linear scan of them. The factors of a step's gradients are then known for all
+ * steps, and only recurrent_grad goes from step to step. Its d is the gradient of what R and the states contribute to the gates.
  *
  * A row that has ended keeps its state: its gates get no gradient, and what its later results get is of its last step. */
 #include "autodiff/internal.h"

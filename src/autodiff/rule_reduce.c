@@ -28,18 +28,12 @@ static int64_t count_of(const visit *a)
     return count;
 }
 
-static nnc_ref to_operand(visit *a, nnc_ref r)
-{
-    const nnc_type t = *in_type(a, 0);
-    return nnc_broadcast(a->g, r, t.rank, t.dim);
-}
-
 void sum_rule(visit *a)
 {
     nnc_ref r = kept(a, a->dy[0]);
     if (a->n.op == OP_reduce_mean)
         r = with_number(a, OP_mul, r, 1.0 / (double)count_of(a));
-    give(a, 0, to_operand(a, r));
+    give(a, 0, nnc_broadcast(a->g, r, in_type(a, 0)->rank, in_type(a, 0)->dim));
 }
 
 /* Equal elements share it. */
@@ -233,10 +227,10 @@ static bool is_of_batch(const visit *a)
            through_reshapes(a, centred->in[1]) == mean;
 }
 
-/* The gradient of x where mean and variance are those of x, with what reaches it through them: of c = x - mean, whose M elements of a
- * channel have the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory,
- * and the gradient of the mean through the variance, which is 0, for one more. c is written as x + -mean, and dy is multiplied last, so
- * that neither a c nor a product that the kernel of the sums has is stored for the kernel that comes after them. */
+/* The gradient of x where mean and variance are those of x, with what reaches it through them. With c = x - mean, whose M elements of a
+ * channel have the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory.
+ * The gradient of the mean through the variance, which is 0, would wait for one more. c is written as x + -mean, and dy is multiplied last.
+ * So the kernel after the sums needs neither a c nor a product of the kernel of the sums from memory. */
 static nnc_ref batch_dx(visit *a, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
 {
     const nnc_type *t = in_type(a, 0);
@@ -269,9 +263,8 @@ void batchnorm_rule(visit *a)
     if (wanted(a, 0) && !of_batch)
         give(a, 0, nnc_build2(a->g, OP_mul, dy, per_channel(a, scale, rank)));
     nnc_ref sum = wanted(a, 2) || of_batch || to_mean ? channel_sum(a, dy) : NNC_NONE;
-    nnc_ref c = NNC_NONE;
     if (wanted(a, 1) || of_batch || to_var) {
-        c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
+        nnc_ref c = nnc_build2(a->g, OP_sub, in[0], per_channel(a, in[3], rank));
         dot = channel_sum(a, nnc_build2(a->g, OP_mul, dy, c));
     }
     if (wanted(a, 2))

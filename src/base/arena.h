@@ -28,5 +28,18 @@ bool nnc_arena_room(nnc_arena *a, void *array, size_t *cap, size_t need, size_t 
 #define ARENA_ROOM(a, array, cap, need) nnc_arena_room((a), &(array), &(cap), (size_t)(need), sizeof *(array))
 
 #define ARENA_NEW(a, T, n) ((T *)nnc_arena_alloc((a), (size_t)(n), sizeof(T)))
+/* Sets up to 9 pointers to arrays of n elements: ARENA_ARRAYS(a, n, x->at, x->size). True where there was memory for all. */
+#define ARENA_ARRAYS(a, n, ...) \
+    ARENA_PICK_(__VA_ARGS__, ARENA_9_, ARENA_8_, ARENA_7_, ARENA_6_, ARENA_5_, ARENA_4_, ARENA_3_, ARENA_2_, ARENA_1_)(a, n, __VA_ARGS__)
+#define ARENA_PICK_(_1, _2, _3, _4, _5, _6, _7, _8, _9, many, ...) many
+#define ARENA_1_(a, n, p) (((p) = nnc_arena_alloc((a), (size_t)(n), sizeof *(p))) != NULL)
+#define ARENA_2_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_1_(a, n, __VA_ARGS__))
+#define ARENA_3_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_2_(a, n, __VA_ARGS__))
+#define ARENA_4_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_3_(a, n, __VA_ARGS__))
+#define ARENA_5_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_4_(a, n, __VA_ARGS__))
+#define ARENA_6_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_5_(a, n, __VA_ARGS__))
+#define ARENA_7_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_6_(a, n, __VA_ARGS__))
+#define ARENA_8_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_7_(a, n, __VA_ARGS__))
+#define ARENA_9_(a, n, p, ...) (ARENA_1_(a, n, p) && ARENA_8_(a, n, __VA_ARGS__))
 
 #endif

@@ -21,6 +21,7 @@ void nnc_fields_put(nnc_text *out, const nnc_field *f, const void *base)
     case NNC_F_int64: nnc_printf(out, "%lld", (long long)*(const int64_t *)p); break;
     case NNC_F_bool: nnc_puts(out, *(const bool *)p ? "true" : "false"); break;
     case NNC_F_double: nnc_put_double(out, *(const double *)p); break;
+    case NNC_F_word: nnc_put_json_string(out, f->words[*(const int *)p]); break;
     }
 }
 
@@ -56,6 +57,22 @@ static nnc_status read_number(
     return NNC_OK;
 }
 
+static nnc_status read_word(
+    const nnc_field_reader *r, const nnc_field *f, const nnc_item *v, int *to)
+{
+    NNC_LOCAL(nnc_text) all = {0};
+    for (*to = 0; *to < (int)f->hi; ++*to) {
+        if (nnc_is_string(v) && !strcmp(f->words[*to], v->text))
+            return NNC_OK;
+        nnc_printf(&all, "%s\"%s\"",
+            !*to                   ? ""
+            : *to + 1 < (int)f->hi ? ", "
+                                   : " or ",
+            f->words[*to]);
+    }
+    return nnc_fields_bad(r, v, f->name, nnc_text_str(&all));
+}
+
 static nnc_status read_field(
     const nnc_field_reader *r, const nnc_field *f, const nnc_item *v, void *base)
 {
@@ -66,6 +83,8 @@ static nnc_status read_field(
         *(bool *)p = v->number != 0;
         return NNC_OK;
     }
+    if (f->kind == NNC_F_word)
+        return read_word(r, f, v, p);
     if (f->kind != NNC_F_string)
         return read_number(r, f, v, p);
     if (!nnc_is_string(v))
@@ -77,20 +96,25 @@ static nnc_status read_field(
 }
 
 nnc_status nnc_fields_read(const nnc_field_reader *r, const nnc_item *obj, const nnc_field *fields,
-    size_t n, const char *const *also, size_t n_also, void *base)
+    size_t n, const char *also, void *base)
 {
+    char words[160];
     const char *names[NAMES];
     size_t n_names = 0;
+    nnc_snprintf(words, sizeof words, "%s", also);
     for (size_t i = 0; i < n && n_names < NAMES; i++)
         names[n_names++] = fields[i].name;
-    for (size_t i = 0; i < n_also && n_names < NAMES; i++)
-        names[n_names++] = also[i];
+    for (char *rest, *w = strtok_r(words, " ", &rest); w && n_names < NAMES;
+         w = strtok_r(NULL, " ", &rest))
+        names[n_names++] = w;
     for (const nnc_item *v = obj->child; v; v = v->next) {
         size_t k = 0;
         while (k < n_names && strcmp(v->key, names[k]) != 0)
             k++;
         if (k < n) {
             NNC_TRY(read_field(r, &fields[k], v, base));
+        } else if (!strcmp(v->key, "$schema") && k < n_names && !nnc_is_string(v)) {
+            return nnc_fields_bad(r, v, "$schema", "a string");
         } else if (k == n_names) {
             const char *near = nnc_nearest(v->key, names, n_names);
             return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(r->json, v, true),

@@ -6,13 +6,14 @@
 #include "base/json.h"
 #include "base/text.h"
 
-typedef enum nnc_field_kind { NNC_F_string, NNC_F_int, NNC_F_int64, NNC_F_bool, NNC_F_double } nnc_field_kind;
+typedef enum nnc_field_kind { NNC_F_string, NNC_F_int, NNC_F_int64, NNC_F_bool, NNC_F_double, NNC_F_word } nnc_field_kind;
 typedef struct nnc_field {
     const char *name;
     nnc_field_kind kind;
-    size_t at;     /* offset in the struct: const char *, int, int64_t, bool, double */
+    size_t at;     /* offset in the struct: const char *, int, int64_t, bool, double, int (of a word) */
     bool required;
-    double lo, hi; /* range of a number */
+    double lo, hi; /* range of a number; hi: of words their number */
+    const char *const *words;
 } nnc_field;
 
 typedef struct nnc_field_reader {
@@ -22,10 +23,11 @@ typedef struct nnc_field_reader {
     nnc_sink *sink;
 } nnc_field_reader;
 
-/* Reads the members of `obj` that `fields` names into `base`. Any other key must be among `also` (read by the caller); required ones must
- * be present. At most 40 names in all. */
-nnc_status nnc_fields_read(const nnc_field_reader *r, const nnc_item *obj, const nnc_field *fields, size_t n,
-    const char *const *also, size_t n_also, void *base) NNC_MUST;
+/* Reads the members of `obj` that `fields` names into `base`. Any other key must be a word of `also` (read by the caller; "$schema", a
+ * string, is for editors); required ones must be present. At most 40 names in all. */
+nnc_status nnc_fields_read(const nnc_field_reader *r, const nnc_item *obj, const nnc_field *fields, size_t n, const char *also,
+    void *base) NNC_MUST;
+#define NNC_FIELDS(r, obj, fields, also, base) nnc_fields_read(r, obj, fields, NNC_COUNT(fields), also, base)
 /* Reports "WHAT: NAME: expected EXPECTED" at the item; code NNC_E_USAGE. */
 nnc_status nnc_fields_bad(const nnc_field_reader *r, const nnc_item *at, const char *name, const char *expected);
 /* Reports a required member that is missing in obj. */

@@ -149,8 +149,8 @@ bool nnc_file_resolve(const char *path, char out[PATH_MAX])
     return true; /* a loop: open reports it */
 }
 
-/* Opens an unnamed file in the folder of `path`, so that a killed process leaves nothing behind; on file systems without such files,
- * and without /proc, by which they are named, one named path.tmp-XXXXXX. tmp: its name, or "". */
+/* Opens an unnamed file in the folder of `path`, so that a killed process leaves nothing behind. File systems without such files, and
+ * systems without /proc, by which they are named, get one named path.tmp-XXXXXX. tmp: its name, or "". */
 static int open_temporary(const char *path, char tmp[PATH_MAX])
 {
     char dir[PATH_MAX];

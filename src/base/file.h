@@ -58,9 +58,9 @@ bool nnc_cache_read(nnc_cache *c, const char *kind, nnc_hash128 key, void *to, s
 /* nnc_cache_put, with at most `most` bytes of this kind in the cache: those read longest ago are removed first. */
 void nnc_cache_put_large(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n, uint64_t most);
 
-/* Loads "libnnc_<name>.so" from $NNC_PLUGIN_DIR or a folder found relative to the library or program that contains this code (see
- * plugin.c), once per process, and returns its symbol `symbol`; NULL when absent, with the reason, and where a package would help its
- * name, in *why (never freed). Thread-safe. */
+/* Loads "libnnc_<name>.so" once per process and returns its symbol `symbol`. It is in $NNC_PLUGIN_DIR or a folder found relative to the
+ * library or program that contains this code (plugin.c). NULL when absent, with the reason, and where a package would help its name, in
+ * *why (never freed). Thread-safe. */
 void *nnc_plugin(const char *name, const char *symbol, const char **why);
 /* Does nnc_plugin return the symbol? What loaded before is recorded in the cache (NULL: none), and then not loaded to know. */
 bool nnc_plugin_loads(const char *name, const char *symbol, nnc_cache *cache);

@@ -69,7 +69,7 @@ static void put_string(nnc_json_writer *w, const char *s)
 
 static void put_words(nnc_json_writer *w, const char *const *at, int n)
 {
-    NNC_LOCAL(nnc_text) joined = {0};
+    NNC_LOCAL(nnc_text) joined = {.into = w->out};
     nnc_putc(&joined, '[');
     for (int i = 0; i < n; i++) {
         nnc_puts(&joined, i ? w->csv ? "+" : ", " : "");
@@ -82,7 +82,6 @@ static void put_words(nnc_json_writer *w, const char *const *at, int n)
         put_csv(w->out, nnc_text_str(&joined) + !joined.oom);
     else
         nnc_printf(w->out, "%s]", nnc_text_str(&joined));
-    w->out->oom |= joined.oom;
 }
 
 static void put_member(nnc_json_writer *w, const nnc_json_member *m)

@@ -122,15 +122,20 @@ int nnc_by_index(const void *x, const void *y)
     return nnc_cmp(*(const uint32_t *)x, *(const uint32_t *)y);
 }
 
-static int ascending(const void *a, const void *b)
+int nnc_by_number(const void *x, const void *y)
 {
-    return nnc_cmp(*(const int64_t *)a, *(const int64_t *)b);
+    return nnc_cmp(*(const int64_t *)x, *(const int64_t *)y);
+}
+
+int nnc_by_text(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
 void nnc_sort64(int64_t *v, size_t n)
 {
     if (n)
-        qsort(v, n, sizeof *v, ascending);
+        qsort(v, n, sizeof *v, nnc_by_number);
 }
 
 uint64_t nnc_rng_key(const char *name, uint64_t seed)

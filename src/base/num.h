@@ -21,7 +21,22 @@ void nnc_sort64(int64_t *v, size_t n); /* ascending */
 /* -1, 0 or 1: the order of two numbers; and by the first of two orders that tells them apart. */
 static inline int nnc_cmp(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static inline int nnc_then(int first, int second) { return first ? first : second; }
-int nnc_by_index(const void *x, const void *y); /* for qsort and bsearch: uint32_t, or int32_t that are not negative */
+/* Defines a comparison of the elements a and b, for qsort and bsearch: by the first of `...` that is not 0, as in
+ * NNC_ORDER(by_start, span, nnc_cmp(a->start, b->start), strcmp(a->name, b->name)). */
+#define NNC_ORDER(name, type, ...) \
+    static int name(const void *x_, const void *y_) \
+    { \
+        const type *a = x_, *b = y_; \
+        const int by[] = {__VA_ARGS__}; \
+        size_t i = 0; \
+        while (!by[i] && i + 1 < sizeof by / sizeof *by) \
+            i++; \
+        return by[i]; \
+    }
+/* For these elements: uint32_t, or int32_t that are not negative; int64_t; char *. */
+int nnc_by_index(const void *x, const void *y);
+int nnc_by_number(const void *x, const void *y);
+int nnc_by_text(const void *x, const void *y);
 
 /* IEEE binary16 and bfloat16, round to nearest even, NaN kept quiet. */
 float nnc_f16_to_f32(uint16_t h);

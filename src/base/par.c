@@ -1,8 +1,8 @@
 /* base/par.c -- teams of threads.
  *
- * How threads wait. Between two loops of a run, and at a loop's end, a thread spins: a loop then starts and ends in under a microsecond
- * and without a system call, where waking a sleeping thread takes 5 to 50 us. Spinning takes the core from whoever else wants it, so
- * each wait is bounded and then sleeps (futex):
+ * How threads wait. Between two loops of a run, and at a loop's end, a thread spins. A loop then starts and ends without a system call, in
+ * a fraction of the time that waking a sleeping thread takes. Spinning takes the core from whoever else wants it, so each wait is bounded
+ * and then sleeps (futex):
  *   AWAKE     inside the team: longer than the serial parts between two loops
  *   LINGER    outside: back-to-back runs find the team awake
  *   CROWDED   while other programs, or more threads than cores, want the cores. A thread notices that by the clock: it did not run
@@ -20,7 +20,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>

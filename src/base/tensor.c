@@ -245,12 +245,12 @@ bool nnc_type_check(const nnc_type *t, const char **what)
     return true;
 }
 
-static bool prints_order(const nnc_type *t)
+bool nnc_type_in_order(const nnc_type *t)
 {
     for (int i = 0; i < t->rank; i++)
         if (t->order[i] != i)
-            return true;
-    return false;
+            return false;
+    return true;
 }
 
 void nnc_put_type(nnc_text *t, const nnc_type *ty)
@@ -262,7 +262,7 @@ void nnc_put_type(nnc_text *t, const nnc_type *ty)
             nnc_printf(t, "/%lld", (long long)(ty->dim[i] + ty->gap[i]));
     }
     nnc_putc(t, ']');
-    if (!prints_order(ty))
+    if (nnc_type_in_order(ty))
         return;
     for (int i = 0; i < ty->rank; i++)
         nnc_printf(t, "%c%d", i ? ',' : '{', ty->order[i]);

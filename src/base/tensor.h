@@ -75,6 +75,7 @@ nnc_type nnc_type_dense(const nnc_type *t); /* without its gaps */
 /* Gives part t, of whole's memory order and with extents of at most whole's, the strides of whole. */
 void nnc_type_set_part(nnc_type *t, const nnc_type *whole);
 bool nnc_type_is_row_major(const nnc_type *t); /* dense, memory order equals row-major (size-1 dims do not matter) */
+bool nnc_type_in_order(const nnc_type *t); /* memory order spelled as row-major, as a reshape's result has it */
 bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b); /* dims only */
 bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b); /* of dimensions that have more than one element in either */
 bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims and the same byte for each element */

@@ -52,7 +52,8 @@ static bool reserve(nnc_text *t, size_t more)
         cap *= 2;
     char *s = nnc_realloc(t->s, cap);
     if (!s) {
-        t->oom = true;
+        for (; t; t = t->into)
+            t->oom = true;
         return false;
     }
     t->s = s;
@@ -161,8 +162,8 @@ void nnc_printf(nnc_text *t, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Number of digits of the shortest decimal that reads as the normal number v; 16 for all that need more than 15, which every double keeps
- * of a decimal: if 15 digits of v read as v, they begin with the shortest decimal, and only zeros follow. */
+/* Number of digits of the shortest decimal that reads as the normal number v; 16 for all that need more than 15. A double keeps 15 digits
+ * of every decimal: if 15 digits of v read as v, they begin with the shortest decimal, and only zeros follow. */
 static int significant_digits(double v)
 {
     char buf[40];

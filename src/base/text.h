@@ -14,6 +14,7 @@ struct nnc_text {
     size_t n;   /* length without the NUL */
     size_t cap;
     bool oom;   /* an allocation failed, and text is missing */
+    struct nnc_text *into; /* a text that this one will be part of: it gets oom, too. NULL: none */
 };
 
 bool nnc_same_text(const char *a, const char *b); /* equal strings, or both NULL */

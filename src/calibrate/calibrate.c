@@ -52,9 +52,7 @@ nnc_status cal_load(
         return NNC_OK;
     const size_t n = (size_t)out->n_cmd;
     out->ns = ARENA_NEW(&c->a, int64_t, n * CAL_RUNS + 1);
-    out->from = ARENA_NEW(&c->a, int64_t, n + 1);
-    out->to = ARENA_NEW(&c->a, int64_t, n + 1);
-    NNC_NEED(out->ns && out->from && out->to, c->sink);
+    NNC_NEED(out->ns && ARENA_ARRAYS(&c->a, n + 1, out->from, out->to), c->sink);
     c->n_program++;
     return nnc_partition_set_inputs(out->s, step ? &training : NULL, c->sink);
 }

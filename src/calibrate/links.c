@@ -2,7 +2,6 @@
  * device to the start of the next one on another: data, event and wake-up. A collective is the time from when its last participant comes
  * to when the last one is done. */
 #include "calibrate/measure.h"
-#include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,11 +11,7 @@ static const double COPY_SHARE = 0.85, GROUP_SHARE = 1;
 static const int64_t sizes[CAL_SIZES] = {4 << 10, 8 << 20, 512 << 10, 64 << 10, 2 << 20};
 enum { LEAST_SIZES = 3 };
 
-static int by_bytes(const void *a, const void *b)
-{
-    const nnc_point *x = a, *y = b;
-    return nnc_cmp(x->work, y->work);
-}
+NNC_ORDER(by_bytes, nnc_point, nnc_cmp(a->work, b->work))
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */
 
@@ -137,8 +132,8 @@ static nnc_status runs_and_waits(calibration *c)
 }
 
 /* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
- * line falls, or is so flat that its rate is no device's: then the fastest copy is the latency, and at least half of the largest one's
- * time is transfer. */
+ * line falls, or is too flat for the rate of a device. Then the fastest copy is the latency, and at least half of the largest one's time is
+ * transfer. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
 {
     const double whole = (double)p[n - 1].ns, bytes = (double)p[n - 1].work;

@@ -1,6 +1,5 @@
 /* calibrate/nets.c -- the nets that nnc calibrate measures (nets.def), beside each other in one model. Each has an input of its own. */
 #include "calibrate/measure.h"
-#include "session/session.h"
 
 static const char *const blocks[] = {
 #define BLOCK(...) #__VA_ARGS__,

@@ -228,9 +228,9 @@ static double best_rate(const calibration *c, const cal_class *x)
     return best;
 }
 
-/* A last point for a class of which only small work was measured: beyond it a table goes on at the rate of its last point, and small
- * work is slower for what it costs to begin. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs, if the class
- * did not reach more itself. A class measured up to a hundredth of that work keeps its own rate; by bytes, the lower of the two. */
+/* A last point for a class of which only small work was measured. A table goes on at the rate of its last point, and small work is slower
+ * since beginning has a cost. The rate is assumed: that of the memory, or 0.6 of the best class's FLOPs, if the class did not reach more
+ * itself. A class measured up to a hundredth of that work keeps its own rate; by bytes, the lower of the two. */
 static void add_anchor(cal_class *x, bool gpu, double rate)
 {
     const bool contracts = nnc_sim_class_contracts(x->name);

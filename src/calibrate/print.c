@@ -69,8 +69,8 @@ static void put_devices(const calibration *c, nnc_text *t)
     nnc_puts(t, "        }\n    ],\n");
 }
 
-/* Waits after which a device goes on as late as ever: MPI is polled for 100 us, then at intervals of a 16th of the time waited, up to
- * 200 us (comm/comm.c), where the system's timer adds some 50; a thread sleeps at once, and its core soon after. */
+/* Waits after which a device goes on as late as ever. MPI is polled more and more rarely (comm/comm.c), where the system's timer adds its
+ * own delay. A thread sleeps at once, and its core soon after. */
 enum { POLLS_NS = 3200000, YIELDS_NS = 100000, SLEEPS_NS = 50000 };
 
 static void put_links(const calibration *c, nnc_text *t)

@@ -1,6 +1,6 @@
 /* check/compare.c -- compares fused, unfused and float64. "Unfused" is the same optimisation level without the fusion passes (a flag of
- * their rows), so that layout and libraries are the same in both; between "as written" and "fused", each pass that changes the model
- * is a step. */
+ * their rows), so that layout and libraries are the same in both. Between "as written" and "fused", each pass that changes the model is a
+ * step. */
 #include "check/compare.h"
 #include "check/layers.h"
 #include "session/session.h"

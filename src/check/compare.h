@@ -97,7 +97,6 @@ typedef struct summary { /* of a program's plan and times */
     double median_ms, mean_ms, p10_ms, p90_ms;
     int64_t launches, kernels, bytes, flops, arena, memory; /* memory: with weights and states */
 } summary;
-summary nnc_summarize(const program *p, bool io);
 
 /* roofline.c: sets the programs' rooflines. */
 void nnc_rooflines(comparison *c);

@@ -210,7 +210,7 @@ static void put_fusions(nnc_text *t, const nnc_remarks *r, nnc_part part)
 {
     for (int k = 0; k < KINDS; k++) {
         const fusions f = find_fusions(r, k, part);
-        NNC_LOCAL(nnc_text) line = {0};
+        NNC_LOCAL(nnc_text) line = {.into = t};
         const int64_t n = f.within.n + f.across.n;
         if (!n)
             continue;
@@ -228,7 +228,6 @@ static void put_fusions(nnc_text *t, const nnc_remarks *r, nnc_part part)
         if (f.across.n)
             put_saved(&line, &f.across);
         put_sentence(t, nnc_text_str(&line));
-        t->oom |= line.oom;
     }
 }
 
@@ -248,7 +247,7 @@ static void put_elsewhere(nnc_text *t, bool some, unsigned parts)
 /* What fusion leaves as it is. */
 static void put_rest(nnc_text *t, const part_work *u, const part_work *f)
 {
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     const double share = u->least_ns > 0 ? u->calls_ns / u->least_ns : 0;
     if (f->launches < u->launches && f->elsewhere)
         put_elsewhere(&line, f->launches > 0, f->elsewhere);
@@ -268,7 +267,6 @@ static void put_rest(nnc_text *t, const part_work *u, const part_work *f)
             share * 100);
     if (line.n)
         put_sentence(t, nnc_text_str(&line));
-    t->oom |= line.oom;
 }
 
 static void put_part(
@@ -277,12 +275,11 @@ static void put_part(
     const double before = c->p[c->unfused].part_ms[part], now = c->p[c->fused].part_ms[part];
     nnc_printf(t, "  %-14s", titles[part]);
     if (before > 0 || now > 0) {
-        NNC_LOCAL(nnc_text) ms = {0};
+        NNC_LOCAL(nnc_text) ms = {.into = t};
         nnc_put_ms(&ms, before, 0);
         nnc_puts(&ms, " -> ");
         nnc_put_ms(&ms, now, 0);
         nnc_printf(t, "time %s ms, ", nnc_text_str(&ms));
-        t->oom |= ms.oom;
     }
     nnc_printf(t, "launches %lld -> %lld, moved ", (long long)u->launches, (long long)f->launches);
     nnc_put_bytes(t, u->bytes);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-summary nnc_summarize(const program *p, bool io)
+static summary summarize(const program *p, bool io)
 {
     const timed *t = &p->t[io];
     const nnc_plan *plan = p->a->plan;
@@ -29,7 +29,7 @@ summary nnc_summarize(const program *p, bool io)
 static double roofline_share(const comparison *c, const program *p)
 {
     double least = p->roofline.ms;
-    return least > 0 ? least / nnc_summarize(p, c->main).median_ms : NAN;
+    return least > 0 ? least / summarize(p, c->main).median_ms : NAN;
 }
 
 /* The pass that a step is named after: of "expand + fuse" the last. */
@@ -81,7 +81,7 @@ static double worst_max_rel(const comparison *c, const program *p)
 
 static void text_row(nnc_text *t, const comparison *c, const program *p)
 {
-    summary s = nnc_summarize(p, c->main);
+    summary s = summarize(p, c->main);
     nnc_printf(t, "  %-16s", p->name);
     nnc_put_ms(t, s.median_ms, 9);
     nnc_put_ms(t, s.p10_ms, 9);
@@ -113,8 +113,8 @@ static void text_steps(nnc_text *t, const comparison *c)
     summary before = {0};
     for (int i = 0; i <= c->fused; i++) {
         const program *p = &c->p[i];
-        summary s = nnc_summarize(p, c->main);
-        NNC_LOCAL(nnc_text) why = {0};
+        summary s = summarize(p, c->main);
+        NNC_LOCAL(nnc_text) why = {.into = t};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         nnc_put_ms(t, s.median_ms, 9);
         if (i)
@@ -131,7 +131,6 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_put_wrapped(t, nnc_text_str(&why), 60, 60, REPORT_WIDTH);
         nnc_trim(t);
         nnc_putc(t, '\n');
-        t->oom |= why.oom;
         before = s;
     }
 }
@@ -167,7 +166,7 @@ static void text_siblings(nnc_text *t, const comparison *c)
             nnc_puts(t, "         ");
         else
             nnc_printf(t, nnc_significant(q) ? "%9.3f" : "  (%5.3f)", q->ratio);
-        nnc_printf(t, "%10lld", (long long)nnc_summarize(p, c->main).launches);
+        nnc_printf(t, "%10lld", (long long)summarize(p, c->main).launches);
         if (c->reference.ran)
             nnc_printf(t, "%11.1e", worst_nmse(c, p));
         nnc_trim(t);
@@ -186,8 +185,7 @@ static void json_siblings(nnc_json_writer *w, const comparison *c)
         NNC_JSON_ROW(w, 2, J_STRING("variant", sibling_rows[i]), J_BOOL("chosen", p == f),
             J_MS("least_ms", nnc_times_at(&p->t[c->main].run, 0)), J_INT("pairs", q.n),
             J_REAL("ratio", q.ratio), J_REAL("low", q.low), J_REAL("high", q.high),
-            J_INT("launches", nnc_summarize(p, c->main).launches),
-            J_REAL("nmse", worst_nmse(c, p)));
+            J_INT("launches", summarize(p, c->main).launches), J_REAL("nmse", worst_nmse(c, p)));
     }
     nnc_json_close(w, ']');
 }
@@ -199,8 +197,8 @@ static double fused_ratio(const comparison *c)
         return 1;
     if (c->paired[c->main].n)
         return c->paired[c->main].ratio;
-    return nnc_summarize(&c->p[c->fused], c->main).median_ms /
-           nnc_summarize(&c->p[c->unfused], c->main).median_ms;
+    return summarize(&c->p[c->fused], c->main).median_ms /
+           summarize(&c->p[c->unfused], c->main).median_ms;
 }
 
 static void text_headline(nnc_text *t, const comparison *c)
@@ -231,7 +229,7 @@ static void text_headline(nnc_text *t, const comparison *c)
 
 static void text_rates(nnc_text *t, const comparison *c)
 {
-    summary f = nnc_summarize(&c->p[c->fused], c->main);
+    summary f = summarize(&c->p[c->fused], c->main);
     const nnc_roofline *r = &c->p[c->fused].roofline;
     const double share = roofline_share(c, &c->p[c->fused]),
                  before = roofline_share(c, &c->p[c->unfused]);
@@ -274,7 +272,7 @@ static void text_parts(nnc_text *t, const comparison *c)
             else
                 nnc_printf(t, "%*s", width, "-");
         }
-        nnc_put_bytes_column(t, nnc_summarize(p, false).memory, 12, false);
+        nnc_put_bytes_column(t, summarize(p, false).memory, 12, false);
         nnc_putc(t, '\n');
         NNC_LOCAL(nnc_text) updates = {0};
         nnc_put_gradient_updates(p->a->plan, &updates);
@@ -297,7 +295,7 @@ static void text_copies(nnc_text *t, const comparison *c)
         const program *p = &c->p[i];
         if (!p->name || !p->t[1].run.n)
             continue;
-        summary s = nnc_summarize(p, true);
+        summary s = summarize(p, true);
         nnc_printf(t, "\n  %s with copies:", p->name);
         nnc_put_ms(t, s.median_ms, 9);
         nnc_printf(t, " ms (p10 %.3f, p90 %.3f, %d runs)\n", s.p10_ms, s.p90_ms, p->t[1].run.n);
@@ -445,7 +443,7 @@ enum { TIMES = 5, MEASURED = 16 };
 /* The times of a program: TIMES members. */
 static void times_members(const program *p, bool io, nnc_json_member *m)
 {
-    const summary s = nnc_summarize(p, io);
+    const summary s = summarize(p, io);
     const nnc_json_member times[TIMES] = {J_MS("median_ms", s.median_ms),
         J_MS("mean_ms", s.mean_ms), J_MS("p10_ms", s.p10_ms), J_MS("p90_ms", s.p90_ms),
         J_INT("iterations", p->t[io].run.n)};
@@ -455,7 +453,7 @@ static void times_members(const program *p, bool io, nnc_json_member *m)
 /* All numbers of a program as JSON and CSV have them: MEASURED members. */
 static void measured_members(const comparison *c, const program *p, nnc_json_member *m)
 {
-    const summary s = nnc_summarize(p, c->main);
+    const summary s = summarize(p, c->main);
     const nnc_json_member more[MEASURED - TIMES] = {J_INT("launches", s.launches),
         J_INT("kernels", s.kernels), J_INT("bytes_moved", s.bytes), J_INT("flops", s.flops),
         J_INT("arena_bytes", s.arena), J_REAL("nmse", worst_nmse(c, p)),
@@ -495,7 +493,7 @@ static void json_outputs(nnc_json_writer *w, const comparison *c, const program 
 static void json_parts(nnc_json_writer *w, const program *p)
 {
     nnc_report_parts_json(p->part_ms, w);
-    NNC_JSON(w, J_INT("memory_bytes", nnc_summarize(p, false).memory));
+    NNC_JSON(w, J_INT("memory_bytes", summarize(p, false).memory));
 }
 
 static void json_run(nnc_json_writer *w, const comparison *c, const program *p, const char *name)
@@ -521,7 +519,7 @@ static void json_steps(nnc_json_writer *w, const comparison *c)
 {
     nnc_json_open_at(w, 1, "steps", '[');
     for (int i = 0; i <= c->fused && c->o->steps; i++) {
-        summary s = nnc_summarize(&c->p[i], c->main);
+        summary s = summarize(&c->p[i], c->main);
         NNC_JSON_ROW(w, 2, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
             J_MS("median_ms", s.median_ms), J_REAL("ratio", c->p[i].paired[c->main].ratio),
             J_INT("launches", s.launches), J_INT("bytes_moved", s.bytes));

@@ -7,7 +7,6 @@
  * that are finite on one side only never agree; those that are NaN or the same infinity on both sides do, which the report says. */
 #include "check/compare.h"
 #include "check/ties.h"
-#include "session/session.h"
 #include <math.h>
 #include <string.h>
 

@@ -12,9 +12,8 @@
 
 /* An nmse that tells one layer's value from another's, not right from wrong. */
 #define NEAR 1e-2
-/* Part of a value's error as a layer's: a smaller error as its own says that it is another value. A wrong kernel's is the same as both;
- * a right one's may be large in a model that amplifies rounding (DenseNet-121 with 4 images of 32x32: 5e-3 as its own, 0.5 as the
- * layer's). */
+/* Part of a value's error as a layer's: a smaller error as its own says that it is another value. A wrong kernel's is the same as both; a
+ * right one's may be large in a model that amplifies rounding, as DenseNet-121 with small images. */
 #define FAR 1e-1
 
 /* ---- graphs whose values are outputs --------------------------------------------------------- */

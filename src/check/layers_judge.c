@@ -5,7 +5,6 @@
  * layer differs. Otherwise those that a program decided differently from float64 are searched, and the layer is judged again by float64
  * with the program's choices, within the same limits: a fault elsewhere is not hidden. */
 #include "check/layers.h"
-#include "session/session.h"
 #include <math.h>
 
 enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */

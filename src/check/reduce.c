@@ -1,6 +1,6 @@
-/* check/reduce.c -- makes a failing model small: keeps the value that differs as the only output, or one that it is computed from, then
- * takes nodes away, each replaced by an operand of its type or by an input, from the end to the begin, as long as some layer still
- * differs. */
+/* check/reduce.c -- makes a failing model small. Keeps the value that differs as the only output, or one that it is computed from. Then
+ * takes nodes away from the end to the begin, as long as some layer still differs: each is replaced by an operand of its type or by an
+ * input. */
 #include "check/check.h"
 #include "check/layers.h"
 #include "session/session.h"

@@ -1,6 +1,6 @@
-/* check/roofline.c -- the least time of a program's run, and what it is bound by. On a CPU the rates are measured: the target's own numbers
- * are typical of servers and decide about plans, which must not depend on what else runs, but a share of the roofline that is printed
- * must be one of what this machine does.
+/* check/roofline.c -- the least time of a program's run, and what it is bound by. On a CPU the rates are measured. The target's own numbers
+ * are typical of servers: they decide about plans, which must not depend on what else runs. But a printed share of the roofline must be one
+ * of what this machine does.
  *
  * Bandwidth: each thread copies its own part of a buffer, over and over, with plain stores and with stores past the caches; the faster of
  * the two counts. Arithmetic: independent chains of multiply-adds in registers. Of several tries the best. */

@@ -1,11 +1,10 @@
 /* check/ties.c -- finds near ties.
  *
  * Choices are ops that jump (OF_jump). Their operands are outputs of a copy of the graph that is evaluated once in float64 and DRAWS times
- * with simulated rounding: the differences are the rounding error of each choice's gap, the distance of its operand from the tie. A tie is
+ * with simulated rounding. The differences are the rounding error of each choice's gap, the distance of its operand from the tie. A tie is
  * near where the gap is below MARGIN errors. Where no draw changes the gap at all, both sides are equal by construction (zeros after a
  * relu), in every program. A relu's gradient asks its result, 0 on one side: the operand is asked instead. */
 #include "check/ties.h"
-#include "session/session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* check/timing.c -- times programs against each other.
  *
- * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same
- * seconds, a burst of runs each. A burst starts with a warm-up run that is not counted: it finds caches, TLBs and open memory pages as
- * another program left them, which costs a large model a tenth of its time, is the same for both programs and would hide their
- * difference. The other runs of a burst show the steady state.
+ * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same seconds,
+ * a burst of runs each. A burst starts with a warm-up run that is not counted, since it finds caches, TLBs and open memory pages as another
+ * program left them. That takes time, as much for both programs, and would hide their difference. The other runs of a burst show the steady
+ * state.
  *
  * A round is one burst of each program; every other round runs in reverse order, so that no program always precedes another. The
  * confidence interval is computed from pairs: fused and unfused bursts of one round are adjacent in time, so drift affects both, and
@@ -39,16 +39,11 @@ typedef struct quota {
     int bursts, burst_runs; /* burst_runs: minimum runs of a burst */
 } quota;
 
-static bool is_side(const comparison *c, const program *p)
-{
-    return p == &c->p[c->unfused] || p == &c->p[c->fused];
-}
-
 /* Steps get a quarter of the time. */
 static quota quota_of(const comparison *c, const program *p)
 {
     int ms = c->o->duration_ms > 0 ? c->o->duration_ms : DEFAULT_MS;
-    bool side = is_side(c, p), stretch = c->o->duration_ms <= 0;
+    bool side = p == &c->p[c->unfused] || p == &c->p[c->fused], stretch = c->o->duration_ms <= 0;
     int64_t ns = (int64_t)ms * 1000000 / (side ? 1 : 4);
     int64_t most_ns = (side ? STRETCH : STEP_STRETCH) * ns;
     return (quota){c->o->iterations, ns, stretch ? most_ns : ns, side ? BURSTS : STEP_BURSTS,
@@ -125,11 +120,6 @@ nnc_status nnc_times_add(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink)
         t->spent_ns += ns[i];
     }
     return NNC_OK;
-}
-
-static bool is_stopped(const nnc_compare_options *o)
-{
-    return o->stop && *o->stop;
 }
 
 /* Runs `want` times; 0: for WARMUP_NS, negative: not at all. *done: number of runs. */
@@ -215,7 +205,7 @@ nnc_status nnc_session_time(
     if (io)
         NNC_TRY(nnc_session_stream_open(s, sink));
     NNC_TRY(warm_up(s, way_of(o, io), o->warmup, &warmed, sink));
-    while (!is_stopped(o) &&
+    while (!(o->stop && *o->stop) &&
            (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal)) {
         int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;
         int64_t want = o->iterations ? o->iterations - t->n : nnc_max64(fit, LEAST_RUNS);

@@ -366,12 +366,8 @@ nnc_status nnc_measure_together(nnc_env *e, const nnc_env_options *eo, const nnc
     *out = (nnc_together){.n = n, .measured = x && e->ranks.world <= 1, .simulated = !x, .ms = NAN};
     if (x && !out->measured)
         out->why_not = "over several ranks no model is timed alone";
-    out->model = ARENA_NEW(&out->a, nnc_together_model, n + 1);
     s.at = ARENA_NEW(&out->a, subject, 2 * n + 1);
-    s.on = ARENA_NEW(&out->a, nnc_env *, n + 1);
-    s.own = ARENA_NEW(&out->a, nnc_env *, n + 1);
-    s.slow = ARENA_NEW(&out->a, nnc_env *, n + 1);
-    NNC_NEED(out->model && s.at && s.on && s.own && s.slow, sink);
+    NNC_NEED(s.at && ARENA_ARRAYS(&out->a, n + 1, out->model, s.on, s.own, s.slow), sink);
     for (int k = 0; k < n; k++)
         out->model[k] = (nnc_together_model){name[k], -1, 0, NAN, NAN, 0, false};
     s.at[0] = (subject){.s = x, .borrowed = true};

@@ -1,6 +1,5 @@
 /* cli/several.c -- several models in one run: the flags of each, and one model of all. */
 #include "cli/cli.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* What follows "NAME." in text, where NAME is the model's; NULL: it is not of this model. */

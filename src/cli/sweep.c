@@ -258,24 +258,18 @@ static nnc_status make_series(sweep *p, int number, const work *w)
     return NNC_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The flags that decide the rows in one order, without the sizes: a file may be continued with others. */
 static const char *put_flags(const sweep *p, nnc_text *t)
 {
     const char *typed[MOST_TYPED];
-    NNC_LOCAL(nnc_text) sizes = {0};
+    NNC_LOCAL(nnc_text) sizes = {.into = t};
     int n = p->o->sweep.n_typed;
     memcpy(typed, p->o->sweep.typed, sizeof typed);
-    qsort(typed, (size_t)n, sizeof *typed, by_text);
+    qsort(typed, (size_t)n, sizeof *typed, nnc_by_text);
     nnc_printf(&sizes, "--set %s=", p->sizes.name);
     for (int i = 0; i < n; i++)
         if (strncmp(typed[i], nnc_text_str(&sizes), sizes.n) != 0)
             nnc_printf(t, "%s%s", t->n ? " " : "", typed[i]);
-    t->oom |= sizes.oom;
     return nnc_text_str(t);
 }
 
@@ -334,9 +328,7 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
             return nnc_fail0(sink, NNC_E_USAGE, "nnc sweep takes at most %d series", MOST_SERIES);
         p->n_series *= p->axis[i].n;
     }
-    p->with = ARENA_NEW(&a, options, p->n_series);
-    p->series = ARENA_NEW(&a, nnc_sweep_series, p->n_series);
-    NNC_NEED(p->with && p->series, sink);
+    NNC_NEED(ARENA_ARRAYS(&a, p->n_series, p->with, p->series), sink);
     for (int i = 0; i < p->n_series; i++)
         NNC_TRY(make_series(p, i, w));
     const nnc_sweep_options so = {.sizes = p->sizes,

@@ -2,9 +2,9 @@
  * NCCL's model (src/graph/tuning.cc): steps times a latency per hop, and bus bandwidth = rings x link; latencies and rates are the
  * hardware file's. bench/results/hardware-errors-2026-11-29.txt compares it with measured tables.
  *
- * A ring moves 2(n-1)/n of the tensor over each hop for an allreduce, half of it for its two halves, all of it for a broadcast. Beside
- * the links, each device reads and writes the tensor locally (local_bytes_s), which does not overlap with the links: this alone explains
- * why an A100's bus bandwidth grows from 193 GB/s on 2 GPUs to 227 on 8. */
+ * A ring moves 2(n-1)/n of the tensor over each hop for an allreduce, half of it for its two halves, all of it for a broadcast. Beside the
+ * links, each device reads and writes the tensor locally (local_bytes_s), which does not overlap with the links. So an A100's bus bandwidth
+ * grows with the number of GPUs. */
 #include "cluster/internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -80,9 +80,8 @@ static int bracket(const double *row, int n, double x, double *part)
     return i;
 }
 
-/* The table is of all devices of each node. A ring's step sends bytes / (rings x ranks), and the table depends on little else: 1 GiB on 128
- * nodes, 128 MiB on 16 and 32 MiB on 4 are steps of 128 KiB, and reach 0.31, 0.38 and 0.38 (SimAI's, 8 GPUs and NICs a node). A group
- * of `most` devices in each node has fewer rings and ranks, so that its steps are as those of more bytes on all devices. */
+/* The table is of all devices of each node. A ring's step sends bytes / (rings x ranks), and the table depends on little else. A group of
+ * `most` devices in each node has fewer rings and ranks, so that its steps are as those of more bytes on all devices. */
 static int64_t as_of_all_devices(const group *g)
 {
     const double times = (double)g->c->per_node / g->most, bytes = (double)g->bytes * times * times;

@@ -13,7 +13,6 @@ enum {
 typedef enum p2p_reach { P2P_none, P2P_switch, P2P_socket, P2P_all } p2p_reach; /* pairs that copy through PCIe without host memory */
 
 typedef struct measured {
-    const char *name;  /* of the collective */
     int devices;       /* of one node */
     nnc_group_op kind;
     int n;
@@ -33,7 +32,6 @@ typedef struct nnc_fabric {
     int32_t *port_out, *port_in;
     int64_t pcie_bytes_s, uplink_bytes_s, pcie_latency_ns, staged_latency_ns;
     int64_t pageable_bytes_s; /* rate of pageable host memory; only for reports */
-    const char *p2p_word;
     p2p_reach p2p;
     double staged_share; /* share of PCIe's rate that copies through host memory reach */
     int n_switch;

@@ -13,6 +13,8 @@ typedef struct reader {
     int n_gpu;
 } reader;
 
+static const char *const reach[] = {"none", "switch", "socket", "all"}; /* p2p_reach */
+
 #define F(x) offsetof(nnc_fabric, x)
 static const nnc_field nvlink_fields[] = {
     {"bytes_s", NNC_F_int64, F(nvlink_bytes_s), true, 1, RATE_MAX},
@@ -30,7 +32,7 @@ static const nnc_field pcie_fields[] = {
     {"uplink_bytes_s", NNC_F_int64, F(uplink_bytes_s), false, 1, RATE_MAX},
     {"pageable_bytes_s", NNC_F_int64, F(pageable_bytes_s), false, 1, RATE_MAX},
     {"latency_ns", NNC_F_int64, F(pcie_latency_ns), false, 0, 1e9},
-    {"p2p", NNC_F_string, F(p2p_word), true, 0, 0},
+    {"p2p", NNC_F_word, F(p2p), true, 0, NNC_COUNT(reach), reach},
     {"staged_share", NNC_F_double, F(staged_share), false, 0.001, 1},
     {"staged_latency_ns", NNC_F_int64, F(staged_latency_ns), false, 0, 1e9},
 };
@@ -154,10 +156,8 @@ static nnc_status read_points(reader *r, const nnc_item *of, int *n, nnc_point *
 
 static nnc_dtype dtype_named(const char *name)
 {
-    for (int d = 0; d < DT__COUNT; d++)
-        if (!strcmp(nnc_dtype_name((nnc_dtype)d), name))
-            return (nnc_dtype)d;
-    return DT__COUNT;
+    nnc_dtype d;
+    return nnc_dtype_parse(name, strlen(name), &d) ? d : DT__COUNT;
 }
 
 static nnc_status unknown_dtype(reader *r, const nnc_item *at, bool key, const char *name)
@@ -203,12 +203,11 @@ static nnc_status read_flops(reader *r, nnc_cluster_kind *k, const nnc_item *of)
 
 static nnc_status read_op(reader *r, const nnc_item *v, nnc_op_speed *op)
 {
-    static const char *const also[] = {"dtype", "points"};
     if (!nnc_is_object(v))
         return bad(r, v, "ops", "objects with a class");
     const double share = nnc_json_get(v, "points") ? 0 : 1; /* of what points do not replace */
     *op = (nnc_op_speed){.efficiency = share, .memory = share, .any_dtype = true};
-    NNC_TRY(nnc_fields_read(&r->f, v, op_fields, NNC_COUNT(op_fields), also, NNC_COUNT(also), op));
+    NNC_TRY(NNC_FIELDS(&r->f, v, op_fields, "dtype points", op));
     const nnc_item *dtype = nnc_json_get(v, "dtype");
     if (dtype && !nnc_is_string(dtype))
         return bad(r, dtype, "dtype", "a string");
@@ -254,15 +253,13 @@ static nnc_status check_target(reader *r, const nnc_item *target)
 
 static nnc_status read_kind(reader *r, const nnc_item *v, nnc_cluster_kind *k)
 {
-    static const char *const also[] = {"target", "machine", "flops", "ops"};
     if (!nnc_is_object(v))
         return bad(r, v, "devices", "objects with a target and a count");
     k->copy_engines = 1;
     k->command_ns = -1;
     k->overlap = 1;
     k->source = "";
-    NNC_TRY(
-        nnc_fields_read(&r->f, v, kind_fields, NNC_COUNT(kind_fields), also, NNC_COUNT(also), k));
+    NNC_TRY(NNC_FIELDS(&r->f, v, kind_fields, "target machine flops ops", k));
     const nnc_item *target = nnc_json_get(v, "target"), *machine = nnc_json_get(v, "machine");
     if (!target)
         return nnc_fields_missing(&r->f, v, "target");
@@ -319,11 +316,10 @@ static nnc_status read_device(reader *r, const nnc_item *v, const char *name, in
 /* "pairs": [[device, device, links], ...] */
 static nnc_status read_nvlink(reader *r, const nnc_item *of)
 {
-    static const char *const also[] = {"pairs", "source"};
     const nnc_item *pairs;
     nnc_fabric *f = r->fabric;
     f->has_nvlink = true;
-    NNC_TRY(nnc_fields_read(&r->f, of, nvlink_fields, NNC_COUNT(nvlink_fields), also, 2, f));
+    NNC_TRY(NNC_FIELDS(&r->f, of, nvlink_fields, "pairs source", f));
     NNC_TRY(list(r, of, "pairs", CL_MAX_MESH * CL_MAX_MESH, &pairs));
     for (const nnc_item *v = pairs->child; v; v = v->next) {
         int a, b;
@@ -345,12 +341,11 @@ static nnc_status read_nvlink(reader *r, const nnc_item *of)
 static nnc_status read_switch(reader *r, const nnc_item *v, int at)
 {
     static const nnc_field socket[] = {{"socket", NNC_F_int, 0, false, 0, CL_MAX_NODE - 1}};
-    static const char *const also[] = {"devices"};
     const nnc_item *devices;
     nnc_fabric *f = r->fabric;
     if (!nnc_is_object(v))
         return bad(r, v, "switches", "objects with devices and a socket");
-    NNC_TRY(nnc_fields_read(&r->f, v, socket, 1, also, 1, &f->switch_socket[at]));
+    NNC_TRY(NNC_FIELDS(&r->f, v, socket, "devices", &f->switch_socket[at]));
     if (f->switch_socket[at] >= f->n_socket)
         return bad(r, nnc_json_get(v, "socket"), "socket", "one of the node's sockets, from 0");
     NNC_TRY(list(r, v, "devices", CL_MAX_NODE, &devices));
@@ -366,20 +361,11 @@ static nnc_status read_switch(reader *r, const nnc_item *v, int at)
 
 static nnc_status read_pcie(reader *r, const nnc_item *of)
 {
-    static const char *const also[] = {"switches", "source"};
-    static const char *const reach[] = {"none", "switch", "socket", "all"};
     const nnc_item *switches;
     nnc_fabric *f = r->fabric;
     f->has_pcie = true;
     f->staged_share = 1;
-    NNC_TRY(nnc_fields_read(&r->f, of, pcie_fields, NNC_COUNT(pcie_fields), also, 2, f));
-    size_t p2p = 0;
-    while (p2p < NNC_COUNT(reach) && strcmp(reach[p2p], f->p2p_word) != 0)
-        p2p++;
-    if (p2p == NNC_COUNT(reach))
-        return bad(
-            r, nnc_json_get(of, "p2p"), "p2p", "\"none\", \"switch\", \"socket\" or \"all\"");
-    f->p2p = (p2p_reach)p2p;
+    NNC_TRY(NNC_FIELDS(&r->f, of, pcie_fields, "switches source", f));
     f->uplink_bytes_s = f->uplink_bytes_s ? f->uplink_bytes_s : f->pcie_bytes_s;
     NNC_TRY(list(r, of, "switches", CL_MAX_NODE, &switches));
     f->n_switch = switches->n;
@@ -396,12 +382,11 @@ static nnc_status read_pcie(reader *r, const nnc_item *of)
 /* "efficiency": {"bytes": [...], "nodes": [...], "share": [[by nodes], ...by bytes]} */
 static nnc_status read_efficiency(reader *r, const nnc_item *of)
 {
-    static const char *const also[] = {"bytes", "nodes", "share", "source"};
     const nnc_item *bytes, *nodes, *rows;
     nnc_fabric *f = r->fabric;
     double x = 0, before = 0;
     int i = 0;
-    NNC_TRY(nnc_fields_read(&r->f, of, NULL, 0, also, NNC_COUNT(also), f));
+    NNC_TRY(nnc_fields_read(&r->f, of, NULL, 0, "bytes nodes share source", f));
     NNC_TRY(list(r, of, "bytes", 64, &bytes));
     NNC_TRY(list(r, of, "nodes", 64, &nodes));
     NNC_TRY(list(r, of, "share", 64, &rows));
@@ -431,40 +416,29 @@ static nnc_status read_efficiency(reader *r, const nnc_item *of)
 
 static nnc_status read_nics(reader *r, const nnc_item *of)
 {
-    static const char *const also[] = {"efficiency", "source"};
     const nnc_item *table;
     r->fabric->has_nics = true;
-    NNC_TRY(nnc_fields_read(&r->f, of, nic_fields, NNC_COUNT(nic_fields), also, 2, r->fabric));
+    NNC_TRY(NNC_FIELDS(&r->f, of, nic_fields, "efficiency source", r->fabric));
     NNC_TRY(object(r, of, "efficiency", &table));
     return table ? read_efficiency(r, table) : NNC_OK;
 }
 
 static nnc_status read_measured(reader *r, const nnc_item *v, measured *m)
 {
-    static const nnc_field fields[] = {
-        {"collective", NNC_F_string, offsetof(measured, name), true, 0, 0},
+    static const nnc_field fields[] = {{"collective", NNC_F_word, offsetof(measured, kind), true, 0,
+                                           GROUP__COUNT, nnc_group_op_names},
         {"devices", NNC_F_int, offsetof(measured, devices), true, 2, CL_MAX_NODE}};
-    static const char *const also[] = {"points"};
     if (!nnc_is_object(v))
         return bad(r, v, "measured", "objects with collective, devices and points");
-    NNC_TRY(nnc_fields_read(&r->f, v, fields, NNC_COUNT(fields), also, 1, m));
-    int kind = 0;
-    while (kind < GROUP__COUNT && strcmp(nnc_group_op_names[kind], m->name) != 0)
-        kind++;
-    if (kind == GROUP__COUNT)
-        return bad(r, nnc_json_get(v, "collective"), "collective",
-            "\"allreduce\", \"reduce_scatter\", \"allgather\" or \"broadcast\"");
-    m->kind = (nnc_group_op)kind;
+    NNC_TRY(NNC_FIELDS(&r->f, v, fields, "points", m));
     return read_points(r, v, &m->n, &m->point);
 }
 
 static nnc_status read_collectives(reader *r, const nnc_item *of)
 {
-    static const char *const also[] = {"measured", "source"};
     const nnc_item *rows;
     nnc_fabric *f = r->fabric;
-    NNC_TRY(
-        nnc_fields_read(&r->f, of, collective_fields, NNC_COUNT(collective_fields), also, 2, f));
+    NNC_TRY(NNC_FIELDS(&r->f, of, collective_fields, "measured source", f));
     if (!nnc_json_get(of, "measured"))
         return NNC_OK;
     NNC_TRY(list(r, of, "measured", 1024, &rows));
@@ -477,13 +451,12 @@ static nnc_status read_collectives(reader *r, const nnc_item *of)
 
 static nnc_status read_sockets(reader *r, const nnc_item *root)
 {
-    static const char *const also[] = {"source"};
     const nnc_item *sockets;
     nnc_fabric *f = r->fabric;
     NNC_TRY(object(r, root, "sockets", &sockets));
     if (!sockets)
         return nnc_fields_missing(&r->f, root, "sockets");
-    NNC_TRY(nnc_fields_read(&r->f, sockets, socket_fields, NNC_COUNT(socket_fields), also, 1, f));
+    NNC_TRY(NNC_FIELDS(&r->f, sockets, socket_fields, "source", f));
     if (f->n_socket > 1 && !f->socket_bytes_s)
         return nnc_fields_missing(&r->f, sockets, "link_bytes_s");
     f->host_copy_bytes_s = f->host_copy_bytes_s ? f->host_copy_bytes_s : f->memory_bytes_s / 2;
@@ -497,7 +470,6 @@ static nnc_status make_fabric(reader *r)
     nnc_fabric *f = c->fabric = r->fabric = ARENA_NEW(a, nnc_fabric, 1);
     NNC_NEED(f, r->f.sink);
     f->n = c->per_node;
-    f->p2p_word = "none";
     f->host.processes = true;
     f->pair = ARENA_NEW(a, uint8_t, f->n * f->n);
     f->switch_of = ARENA_NEW(a, int, f->n);
@@ -515,7 +487,6 @@ static nnc_status read_links(reader *r, const nnc_item *root)
         nnc_status (*read)(reader *r, const nnc_item *of);
     } parts[] = {{"nvlink", read_nvlink}, {"pcie", read_pcie}, {"nics", read_nics},
         {"collectives", read_collectives}};
-    static const char *const also[] = {"source"};
     const nnc_item *v;
     NNC_TRY(make_fabric(r));
     NNC_TRY(read_sockets(r, root));
@@ -527,8 +498,7 @@ static nnc_status read_links(reader *r, const nnc_item *root)
     NNC_TRY(object(r, root, "nvswitch", &v));
     if (v) {
         r->fabric->has_nvswitch = true;
-        NNC_TRY(nnc_fields_read(
-            &r->f, v, nvswitch_fields, NNC_COUNT(nvswitch_fields), also, 1, r->fabric));
+        NNC_TRY(NNC_FIELDS(&r->f, v, nvswitch_fields, "source", r->fabric));
     }
     if (r->n_gpu && !r->fabric->has_pcie)
         return nnc_fields_missing(&r->f, root, "pcie");
@@ -541,19 +511,14 @@ static nnc_status read_links(reader *r, const nnc_item *root)
 
 nnc_status cluster_read(nnc_cluster *c, const nnc_json *json, nnc_sink *sink)
 {
-    static const char *const also[] = {
-        "$schema", "devices", "sockets", "nvlink", "nvswitch", "pcie", "nics", "collectives"};
+    static const char also[] = "$schema devices sockets nvlink nvswitch pcie nics collectives";
     const nnc_item *root = json->root;
     reader r = {.f = {json, "hardware file", &c->arena, sink}, .c = c};
     if (!nnc_is_object(root))
         return bad(&r, root, "the file", "an object");
     c->n_node = 1;
     c->source = "";
-    NNC_TRY(
-        nnc_fields_read(&r.f, root, root_fields, NNC_COUNT(root_fields), also, NNC_COUNT(also), c));
-    const nnc_item *schema = nnc_json_get(root, "$schema"); /* for editors */
-    if (schema && !nnc_is_string(schema))
-        return bad(&r, schema, "$schema", "a string");
+    NNC_TRY(NNC_FIELDS(&r.f, root, root_fields, also, c));
     NNC_TRY(read_devices(&r, root));
     return read_links(&r, root);
 }

@@ -1,5 +1,5 @@
 /* cluster/rings.c -- edge-disjoint rings over NVLinks. In a mesh, the bandwidth of a collective is the number of rings times that of a
- * link, and that number is not monotone in the devices: a DGX-1's hybrid cube mesh has 1, 2, 4, 2, 2, 4, 6 for its first 2..8 GPUs.
+ * link. That number is not monotone in the devices: a DGX-1's hybrid cube mesh has 1, 2, 4, 2, 2, 4, 6 for its first 2..8 GPUs.
  *
  * Undirected Hamiltonian cycles that share no link are searched for, depth first; each is a ring in both directions, since links are full
  * duplex. Terminates: the search is cut off after a fixed number of steps, and keeps the most cycles found. */

@@ -20,7 +20,6 @@ typedef struct hub {
     int users, n;
     nnc_request *waiting; /* oldest first */
     nnc_request *matched; /* met, but not tested since; after a failure they never are */
-    uint64_t next_space;
     bool aborted;
 } hub;
 

@@ -68,9 +68,9 @@ typedef struct nnc_offer {
 
 /* The offer of the target's engine, by rules and without a library, so that the answer is the same on every machine. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a);
-/* Estimated nanoseconds of a convolution of f32 in one group that may be rounded to tf32, by a GPU's library: of channels-last tensors,
- * which it multiplies on tensor cores as they are; of row-major tensors the least of two ways: strict f32 engines, which copy nothing
- * (*strict, may be NULL), and tensor cores between copies of source and result. */
+/* Estimated nanoseconds of a convolution by a GPU's library, of f32 in one group, which may be rounded to tf32. Tensor cores multiply
+ * channels-last tensors as they are. Of row-major tensors the faster way counts: strict f32 engines, which copy nothing (*strict, may be
+ * NULL), or tensor cores between copies of source and result. */
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict);
 
 /* ---- instructions of generated kernels (prices.def) -------------------------------------------------------------------------- */

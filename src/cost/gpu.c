@@ -26,9 +26,8 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     return issue <= SLOWER * memory;
 }
 
-/* Estimates of products of few rows. A library has a kernel of its own for one row (PyTorch's linear layer of 25088 to 4096 on an H200, in
- * a CUDA graph: f16 58.1 us, tf32 97.9; the generated kernel 56.9 and 97.6) and tiles of at least 16 rows for more, whose sums it splits
- * over blocks and adds up again. */
+/* Estimates of products of few rows. A library has a kernel of its own for one row, and tiles of at least 16 rows for more, whose sums it
+ * splits over blocks and adds up again. */
 
 /* Seconds that the kernel, its instructions alone, and the library take beside the launch, as text; static. */
 static const char *row_times(

@@ -5,22 +5,21 @@
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
  * llvm, interp: generated kernels, with any epilogue and any type. */
 #include "cost/cost.h"
-#include <math.h>
 #include <string.h>
 
-/* Times of contractions on a CPU are those of so many more FLOPs for each result, at a share of the engine's speed: what begins and ends
- * a block of results counts where sums are short. Fitted to the layers of VGG-16, ResNet-50 and EfficientNet-B0 on AVX-512 (Sapphire
- * Rapids, bench_contractions). */
+/* A CPU's time for a contraction is that of some more FLOPs for each result, at a share of the engine's speed: beginning and ending a block
+ * of results counts where sums are short. Fitted to the layers of VGG-16, ResNet-50 and EfficientNet-B0 (bench_contractions). */
 enum {
     GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 10,
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
-    /* With fewer terms, such rows are pieces of memory that end before they are prefetched: 25 to 88 % of the rate of panels. */
-    SHORT_ROW = 1024,
-    SHORT_ROW_SHARE = 85, /* percent */
+    SHORT_ROW = 1024, /* with fewer terms, such rows end before they are prefetched */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
+#define SHARE(name, percent, what) SHARE_##name = percent,
+#include "cost/prices.def"
+#undef SHARE
 };
 
 static const int function[PO__COUNT] = {
@@ -42,11 +41,6 @@ static bool refuse(nnc_offer *o, const char *why)
     return false;
 }
 
-static bool is_cheap(const nnc_post *p)
-{
-    return function[p->kind] == 0;
-}
-
 static bool is_depthwise(const nnc_ask *a)
 {
     return a->outputs == 1 && a->channels == 1 && a->grouped;
@@ -58,8 +52,7 @@ static int64_t busy_threads(const nnc_target *t)
 }
 
 /* FLOPs of the prologue, for each element that is summed; threads that share a strip of the source compute it each. A panel is computed in
- * vectors of the terms of a sum, so that of few terms a vector has few, and they wait for each other (Zen 4, silu(x) + x of 6 rows of 2
- * before a linear to 48 with gelu: 0.48 us, apart 0.27; of 192 rows of 10 to 2: 0.69 and 0.48). */
+ * vectors of the terms of a sum: with few terms there are few vectors, which wait for each other. */
 static int64_t prologue_flops(const nnc_target *t, const nnc_ask *a)
 {
     enum { STRIP = 14 };
@@ -99,9 +92,8 @@ static int64_t contraction_ns(
     return nnc_target_rate_ns(t, flops, (int64_t)rate, a->bytes) + t->launch_ns;
 }
 
-/* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. In
- * strips of few rows these are not hidden behind the matrix' bytes: loads wait while a strip ends (Zen 4, one row of 256 and a matrix of
- * 256x256 in L2: 2.3 us, with gelu 2.8). */
+/* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. In strips
+ * of few rows these are not hidden behind the matrix' bytes: loads wait while a strip ends. */
 static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a,
     int64_t block, int share, int64_t post)
 {
@@ -170,8 +162,8 @@ static int64_t terms_of(const nnc_ask *a)
     return a->dtype == DT_f32 && a->results ? a->flops / 2 / a->results : 0;
 }
 
-/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked; of one or two rows
- * with long sums it is 7 to 15 % faster on smaller matrices as well, and more accurate than panels. */
+/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked. For one or two rows
+ * with long sums it is also faster on smaller matrices, and more accurate than panels. */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
     const bool long_rows = a->weights &&
@@ -181,9 +173,8 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
            !nnc_target_interprets(t);
 }
 
-/* Functions after such sums are evaluated for the results of a strip at once, of each row 4 (nnc_product_strips), which is a part of a
- * vector, but takes as long as a whole one. More results in a strip would be more streams of memory than the CPU prefetches (Zen 4, one
- * row of 1024 and a matrix in L2: 16 at once take twice as long). A function of 4 takes 7.3 ns there. FLOPs of one. */
+/* FLOPs of a function after such sums. Functions are evaluated for the results of a strip at once, 4 of each row (nnc_product_strips): a
+ * part of a vector takes as long as a whole one. More results in a strip would be more streams of memory than the CPU prefetches. */
 static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
 {
     enum {
@@ -200,9 +191,8 @@ static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
     return nnc_mul_sat(flops + WAIT, lanes) / nnc_min64(n * rows, lanes);
 }
 
-/* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T: the kernel transposes it in
- * each run, prefetches it, and leaves its panels in a core's cache (AMD, Zen 4, one thread, 64 layers of 512x256 and their operands: 16
- * rows 4.4 ms, 32 7.7, 64 12.5, 128 21.7, 256 41; in the caches 0.57). */
+/* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T. The kernel transposes it in each
+ * run, prefetches it, and leaves its panels in a core's cache. */
 static bool transposes(const nnc_target *t, const nnc_ask *a)
 {
     enum { LEAST = 1 << 15, LEAST_ROWS = 16, MOST_ROWS = 256 };
@@ -217,12 +207,6 @@ static bool transposes(const nnc_target *t, const nnc_ask *a)
 static bool few_terms(const nnc_ask *a)
 {
     return a->kind == ASK_conv && a->channels > 0 && a->channels < 16;
-}
-
-/* Percent of the speed of large groups: so many for each output. */
-static int small_group_share(const nnc_ask *a, int64_t each)
-{
-    return (int)nnc_min64(each * a->outputs, 100);
 }
 
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
@@ -266,30 +250,29 @@ static bool library(const nnc_ask *a, nnc_offer *o)
     return plain_end(a, functions[a->kind], o);
 }
 
-/* Percent of its speed that a gradient of weights reaches (bench/results/wgrad-2026-11-30.txt, 13 shapes: beside the convolution's 100,
- * 89 with AVX-512 and 74 with AVX2 in the geometric mean; of images of three channels 47 and 65). */
 static int wgrad_share(const nnc_ask *a)
 {
-    const bool few = a->channels > 0 && a->channels < 16;
-    return a->nchw ? 5 : is_depthwise(a) ? 40 : few ? 55 : 81;
+    return a->nchw                               ? SHARE_wgrad_rows
+           : is_depthwise(a)                     ? SHARE_wgrad_depthwise
+           : a->channels > 0 && a->channels < 16 ? SHARE_wgrad_few
+                                                 : SHARE_wgrad;
 }
 
-/* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source itself: 18 to
- * 60 GFLOP/s of 160, also where there is one channel. */
+/* Percent of its speed that generated code reaches. */
 static int kernel_share(const nnc_target *t, const nnc_ask *a)
 {
     int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     int filled = a->width ? (int)(100 * a->width / nnc_align_up(a->width, lanes)) : 100;
     int share = a->kind == ASK_conv_wgrad    ? wgrad_share(a)
-                : transposes(t, a)           ? 87
-                : a->nchw && is_depthwise(a) ? 30 * filled / 100 + 1
-                : a->nchw                    ? few_terms(a) ? 33 : 25
-                : a->dynamic                 ? 75
-                : is_depthwise(a)            ? (int)(10500 / of_lanes(t, a, 100))
-                : few_rows(a)                ? 105
-                : is_small_group(a)          ? small_group_share(a, 9)
-                : odd                        ? 88
+                : transposes(t, a)           ? SHARE_transposed
+                : a->nchw && is_depthwise(a) ? SHARE_rows_depthwise * filled / 100 + 1
+                : a->nchw                    ? few_terms(a) ? SHARE_rows_few : SHARE_rows
+                : a->dynamic                 ? SHARE_dynamic
+                : is_depthwise(a)            ? (int)(SHARE_streamed * 100 / of_lanes(t, a, 100))
+                : few_rows(a)                ? SHARE_streamed
+                : is_small_group(a)          ? (int)nnc_min64(SHARE_output * a->outputs, 100)
+                : odd                        ? SHARE_odd
                                              : 100;
     return is_half(a) ? (share + 1) / 2 : share;
 }
@@ -304,16 +287,16 @@ static void kernels(const nnc_target *t, const nnc_ask *a, nnc_offer *o)
     }
     nnc_ask each = *a;
     if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->packable)
-        each.bytes = nnc_mul_sat(a->bytes, 100) / SHORT_ROW_SHARE;
+        each.bytes = nnc_mul_sat(a->bytes, 100) / SHARE_short_row;
     int64_t block = a->outputs == 0    ? 0
                     : !is_depthwise(a) ? BLOCK_KERNEL
                     : a->nchw          ? 0
                                        : BLOCK_DEPTHWISE;
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
-        post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
-                : in_strips(a)        ? of_strip(t, a, function[a->post[i].kind])
-                                      : of_lanes(t, a, function[a->post[i].kind]);
+        post += function[a->post[i].kind] == 0 ? cheap_flops(t, a)
+                : in_strips(a)                 ? of_strip(t, a, function[a->post[i].kind])
+                                               : of_lanes(t, a, function[a->post[i].kind]);
     o->time_ns = cpu_ns(t, o->engine, &each, block, kernel_share(t, a), post);
 }
 
@@ -329,12 +312,14 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a)
     return o;
 }
 
-/* The rate of convolutions of few channels, whose sums are short: tensor cores take 32 terms of a place at a time; strict f32 engines
- * reach 0.44 of what they do otherwise (H200, 3 channels to 128 at 224x224, 256 images: tf32 24 TFLOP/s, strict f32 17.7). */
+/* Rate of convolutions of few channels, whose sums are short. Tensor cores take 32 terms of a place at a time; strict f32 engines are
+ * slower, too. */
 static double few_channels(const nnc_ask *a, bool cores)
 {
     enum { FEW = 16, TERMS = 32 };
-    return a->channels < 1 || a->channels >= FEW ? 1 : cores ? (double)a->channels / TERMS : 0.44;
+    return a->channels < 1 || a->channels >= FEW ? 1
+           : cores                               ? (double)a->channels / TERMS
+                                                 : SHARE_strict_few / 100.;
 }
 
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict)

@@ -147,9 +147,9 @@ typedef struct nnc_cuda_device {
 /* Fills d[0..max) and returns the number of GPUs (0 without a driver; the reason goes to the sink as a note). */
 int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink);
 
-/* Appends an error of CUDA's runtime as a message for the user: NVIDIA's text and name of it, its cause as far as the driver and NVML
- * tell it (versions, compute mode, MIG, other processes), and what would help. `ordinal`: the GPU; -1: none was reached. Returns the
- * status that the error stands for: NNC_E_FIT: no device memory; NNC_E_DEVICE: any other. */
+/* Appends an error of CUDA's runtime as a message for the user: NVIDIA's text and name of it, its cause, and what would help. The driver
+ * and NVML tell causes: versions, compute mode, MIG, other processes. `ordinal`: the GPU; -1: none was reached. Returns the status that the
+ * error stands for: NNC_E_FIT: no device memory; NNC_E_DEVICE: any other. */
 nnc_status nnc_cuda_explain(nnc_text *out, int error, int ordinal);
 /* Appends how much of a GPU's memory is free, which other processes use it, and what would help: what a library's failed allocation
  * lacks. */
@@ -197,10 +197,10 @@ typedef struct nnc_nvrtc_target {
     char version[32]; /* "13.0" and a mark that distinguishes its builds; part of cache keys */
 } nnc_nvrtc_target;
 
-/* Chooses machine code for `sm`; otherwise machine code for an older GPU of the same generation, which sm runs as it
- * is; otherwise PTX, which the driver compiles (both fallbacks are noted in the sink). NNC_E_DEVICE: no NVRTC, or
- * none that supports a GPU this old; the message says what to install. `cache` (or NULL) keeps the list of supported
- * architectures, so that NVRTC need not be opened for it. */
+/* Chooses machine code for `sm`. The first fallback is machine code for an older GPU of the same generation, which sm runs as it is; the
+ * second is PTX, which the driver compiles. Fallbacks are noted in the sink. NNC_E_DEVICE: no NVRTC, or none that supports a GPU this old;
+ * the message says what to install. `cache` (or NULL) keeps the list of supported architectures, so that NVRTC need not be opened for
+ * it. */
 nnc_status nnc_nvrtc_resolve(int sm, bool ptx, nnc_cache *cache, nnc_nvrtc_target *w, nnc_sink *sink) NNC_MUST;
 
 /* Compiles the units that are not in the cache (key: source, options, NVRTC's version, architecture), `jobs` at a

@@ -59,7 +59,8 @@ void *cudnn_final(nnc_cudnn *g, void *desc)
 
 /* ---- the graph ---------------------------------------------------------------------------------------------------- */
 
-void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d)
+/* Writes the description as cuDNN reads it: attribute names of cudaDeviceGetAttribute in JSON. */
+static void put_device(nnc_text *out, const nnc_cudnn_device *d)
 {
     int64_t limits[][2] = {
         {75, 16}, {86, 16}, {89, 24}, {120, 24}}; /* maximum resident blocks per SM; others 32 */
@@ -86,7 +87,7 @@ void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d)
 static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
 {
     NNC_LOCAL(nnc_text) json = {0};
-    nnc_cudnn_device_json(&json, d);
+    put_device(&json, d);
     if (json.oom)
         g->status = nnc_nomem(g->sink);
     void *desc = cudnn_desc(g, D_DEVICE, true);

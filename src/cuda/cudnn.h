@@ -21,8 +21,6 @@ typedef struct nnc_cudnn_device {
     int64_t l2_bytes, clock_hz;
 } nnc_cudnn_device;
 
-/* Writes the description as cuDNN reads it: attribute names of cudaDeviceGetAttribute in JSON. */
-void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d);
 
 typedef struct nnc_cudnn nnc_cudnn;
 

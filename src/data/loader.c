@@ -73,18 +73,13 @@ static void load_piece(nnc_loader *l, int64_t p, nnc_scratch *s)
         pthread_cond_broadcast(&l->done);
 }
 
-static bool has_piece(const nnc_loader *l)
-{
-    return l->next < l->end && l->next / l->pieces < l->free + SLOTS;
-}
-
 static void *load_pieces(void *arg)
 {
     thread *t = arg;
     nnc_loader *l = t->l;
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
-        if (has_piece(l))
+        if (l->next < l->end && l->next / l->pieces < l->free + SLOTS)
             load_piece(l, l->next++, &t->scratch);
         else
             pthread_cond_wait(&l->work, &l->lock);

@@ -54,11 +54,6 @@ bool nnc_name_ends(const char *name, const char *end)
     return n > m && !strcasecmp(name + n - m, end);
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Is the entry a folder? 1, 0, or -1: neither a folder nor a file, or it cannot be looked at. */
 static int is_folder(DIR *d, const struct dirent *e)
 {
@@ -89,7 +84,7 @@ nnc_status nnc_list_folder(
     }
     closedir(d);
     if (!s && out->n)
-        qsort(out->at, out->n, sizeof *out->at, by_bytes);
+        qsort(out->at, out->n, sizeof *out->at, nnc_by_text);
     return s;
 }
 

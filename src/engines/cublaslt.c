@@ -1,13 +1,12 @@
 /* engines/cublaslt.c -- the engine "cublaslt": matrix products on NVIDIA GPUs with an epilogue of bias, one sum, and relu or gelu
  * (tanh form).
  *
- * cuBLASLt's matrices are column-major. A row-major Y = X W is the column-major Y' = W' X' of the transposes, which have the same
- * bytes: W is passed as cuBLASLt's A, X as its B, and a bias per feature is a bias per row, which is the form its epilogues support.
+ * cuBLASLt's matrices are column-major. A row-major Y = X W is the column-major Y' = W' X' of the transposes, which have the same bytes. W
+ * is passed as cuBLASLt's A, X as its B. A bias per feature is a bias per row, which is the form its epilogues support.
  *
  * cuBLASLt answers nothing without a GPU, so choose() goes by rules on types, strides and the order of the epilogue, and fixes the
  * workspace. The algorithm is the heuristic's first when the plan is loaded. */
 #include "cuda/cuda.h"
-#include "engines/engines.h"
 #include "engines/tune.h"
 #include "target/target.h"
 #include <pthread.h>

@@ -6,7 +6,6 @@
 #include "engines/cudnn.h"
 #include "engines/cudnn_attend.h"
 #include "engines/tune.h"
-#include "target/target.h"
 #include <string.h>
 
 nnc_cudnn_filter cudnn_filter_of(const nnc_call *c, int64_t limit)
@@ -51,10 +50,9 @@ static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
     return k->workspace > large_work(c) && !(k->numerical & CUDNN_WINOGRAD);
 }
 
-/* The implicit product whose offsets lie in a small workspace: of the engines for strict f32 it is the one that comes near the peak, and
- * the heuristics list it last or, with an epilogue, not at all. (H200, VGG-16's convolutions: the listed ones reach 28 TFLOP/s, PyTorch's
- * choice among the rest 58.) Where they begin with Winograd's algorithm, which needs fewer FLOPs and which sm_90
- * lacks, that stays first. */
+/* The implicit product whose offsets lie in a small workspace. Of the engines for strict f32 it is the one that comes near the peak. The
+ * heuristics list it last or, with an epilogue, not at all. Where they begin with Winograd's algorithm, which needs fewer FLOPs and which
+ * sm_90 lacks, that stays first. */
 static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
 {
     enum { TAPS = 4, CHANNELS = 16 };

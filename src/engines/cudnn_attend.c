@@ -1,9 +1,8 @@
 /* engines/cudnn_attend.c -- attention as one graph of cuDNN: product, scale, mask, softmax, product, which its runtime-compiled engines
- * compute in one kernel. A plan names this engine for a generated kernel of class `attend` that cuDNN supports by rule; the graph is
- * made from the kernel's text, and if cuDNN has no plan for it on the device, the generated kernel runs. cuDNN 9.19 supports the graph of
- * inference only where it also writes the rows' statistics (maximum + log of the sum): they go to the workspace. */
+ * compute in one kernel. A plan names this engine for a generated kernel of class `attend` that cuDNN supports by rule. The graph is made
+ * from the kernel's text. If cuDNN has no plan for it on the device, the generated kernel runs. cuDNN 9.19 supports the graph of inference
+ * only where it also writes the rows' statistics (maximum + log of the sum): they go to the workspace. */
 #include "engines/cudnn_attend.h"
-#include "engines/cudnn.h"
 #include "engines/tune.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* engines/cudnn_rule.c -- which calls the engine "cudnn" supports, and their workspace, by rules that depend on the call and the target
  * alone. No library is asked, so that a plan is the same on every machine; tests/cudnn/rules.c compares the rules with cuDNN. */
 #include "engines/cudnn.h"
-#include "engines/engines.h"
 #include "target/target.h"
 
 int64_t cudnn_zero_bytes(const nnc_call *c)
@@ -20,8 +19,7 @@ static int64_t padded(const nnc_type *t)
     return up == c ? 0 : nnc_mul_sat(nnc_type_bytes(t) / (c ? c : 1), up);
 }
 
-/* Enough for the engine that cuDNN would select without a limit: 12095 of 12103 different convolutions of the models in models/ get it
- * (forward and both gradients, batches of 32; cuDNN 9.19 asked about sm_75, sm_80, sm_90, sm_100 and sm_120, 9.10 about sm_61 and sm_70).
+/* Enough for the engine that cuDNN would select without a limit, for nearly all convolutions of models/ (forward and both gradients).
  *
  *   always                                                         4 MiB  indices, partial sums
  *   f32 with a window, not the weights' gradient       3 x the weights    Winograd's 3x3 filters become 5x5, others are copied

@@ -25,10 +25,7 @@ struct nnc_tuning {
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
 
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(((const entry *)a)->key, ((const entry *)b)->key);
-}
+NNC_ORDER(by_key, entry, strcmp(a->key, b->key))
 
 static entry *find_entry(const nnc_tuning *all, const char *key)
 {

@@ -31,7 +31,7 @@ static void put_end(nnc_text *t, double v)
 static void published_cell(nnc_text *t, const nnc_experiment *e, int run, const nnc_number *n)
 {
     double low, high;
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     const char *unit = n->what == QUANTITY_allreduces ? " %" : "";
     if (nnc_number_published(e, run, n, &low, &high)) {
         if (low < high) {
@@ -50,7 +50,6 @@ static void published_cell(nnc_text *t, const nnc_experiment *e, int run, const 
         nnc_printf(&s, "%.4g %s", n->low, n->unit);
     }
     nnc_printf(t, "%*s", CELL, nnc_text_str(&s));
-    t->oom |= s.oom;
 }
 
 /* Why a cell has no number, in a word or two. */
@@ -69,7 +68,7 @@ static void taken_cell(
     bool reduced;
     const double v = nnc_number_taken(e, run, n, here, &reduced),
                  over = nnc_number_over(e, run, n, here);
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     if (isnan(v)) {
         nnc_puts(&s, missing(here ? &e->run[run].here : &e->run[run].predicted));
     } else {
@@ -78,13 +77,12 @@ static void taken_cell(
     }
     nnc_printf(t, "%*s", CELL + 1, nnc_text_str(&s));
     isnan(over) ? nnc_printf(t, "%*s", OVER, "") : nnc_printf(t, "%*.2f", OVER, over);
-    t->oom |= s.oom;
 }
 
 static void put_label(nnc_text *t, const nnc_experiment *e, const nnc_experiment_run *r,
     const nnc_number *n, int width)
 {
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     const bool first = n == r->number;
     if (first && (n->what == QUANTITY_time || n->what == QUANTITY_largest))
         nnc_puts(&s, r->name);
@@ -99,7 +97,6 @@ static void put_label(nnc_text *t, const nnc_experiment *e, const nnc_experiment
         nnc_printf(t, "\n%*s", width + 2, "");
     else
         nnc_printf(t, "%*s", width - (int)s.n, "");
-    t->oom |= s.oom;
 }
 
 static void put_paragraph(nnc_text *t, const char *head, const char *s, int columns)
@@ -140,7 +137,7 @@ static void put_here(nnc_text *t, const nnc_experiment *e, int i, int columns)
 {
     const nnc_experiment_run *r = &e->run[i];
     const char *why = lacking(r)->why;
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     int more = 0;
     for (int k = 0; k < e->n_run; k++)
         if (k != i && share_note(r, &e->run[k])) {
@@ -157,17 +154,15 @@ static void put_here(nnc_text *t, const nnc_experiment *e, int i, int columns)
     nnc_printf(&s, "%s%s", why ? ": " : "", why ? why : "");
     if (s.n)
         put_paragraph(t, is_reduced(r) ? "* Here " : "Here: ", nnc_text_str(&s), columns);
-    t->oom |= s.oom;
 }
 
 static void put_note(
     nnc_text *t, const char *head, const nnc_experiment_run *r, const char *note, int columns)
 {
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     nnc_printf(&s, "%s: %s", r->name, note ? note : "");
     if (note)
         put_paragraph(t, head, nnc_text_str(&s), columns);
-    t->oom |= s.oom;
 }
 
 /* What keeps a run from having a number or made it smaller, and what its file says of it. */
@@ -196,7 +191,7 @@ static void put_machines(nnc_text *t, const nnc_experiment *e)
 static void text_experiment(
     const nnc_experiments *x, const nnc_experiment *e, int columns, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) s = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t};
     const int label = columns < WIDE ? LABEL : WIDE_LABEL;
     nnc_printf(t, "%s (%s)\n", e->title, e->file);
     put_paragraph(t, "", e->about, columns);
@@ -225,7 +220,6 @@ static void text_experiment(
     put_paragraph(t, "Source: ", e->source, columns);
     put_paragraph(t, "Doubts: ", e->doubts, columns);
     nnc_putc(t, '\n');
-    t->oom |= s.oom;
 }
 
 static bool is_near(double over)
@@ -236,7 +230,7 @@ static bool is_near(double over)
 /* How many predictions are near what was published, and which are not. */
 static void text_sum(const nnc_experiments *x, int columns, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) s = {0}, far = {0};
+    NNC_LOCAL(nnc_text) s = {.into = t}, far = {.into = t};
     int all = 0, near = 0;
     for (int i = 0; i < x->n; i++)
         for (int j = 0; j < x->at[i].n_run; j++)
@@ -259,7 +253,6 @@ static void text_sum(const nnc_experiments *x, int columns, nnc_text *t)
         nnc_printf(&s, " Further off: %s.", nnc_text_str(&far));
     nnc_put_wrapped(t, nnc_text_str(&s), 0, 2, columns);
     nnc_putc(t, '\n');
-    t->oom |= s.oom | far.oom;
 }
 
 /* ---- JSON and CSV ---------------------------------------------------------------------------------------- */

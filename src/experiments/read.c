@@ -1,6 +1,5 @@
 /* experiments/read.c -- reads files of models/experiments (docs/schema/experiment.schema.json describes the same format for editors). */
 #include "base/fields.h"
-#include "base/file.h"
 #include "experiments/experiments.h"
 #include <dirent.h>
 #include <errno.h>
@@ -215,12 +214,10 @@ static nnc_status read_what(
 static nnc_status read_number(
     reader *r, const nnc_item *v, const nnc_experiment_run *run, nnc_number *out)
 {
-    static const char *const also[] = {"what", "to", "published"};
     if (!nnc_is_object(v))
         return bad(r, v, "numbers", "objects, as in {\"what\": \"time\", \"published\": 12.5}");
     *out = (nnc_number){.to = -1, .unit = "ms"};
-    NNC_TRY(nnc_fields_read(
-        &r->f, v, number_fields, NNC_COUNT(number_fields), also, NNC_COUNT(also), out));
+    NNC_TRY(NNC_FIELDS(&r->f, v, number_fields, "what to published", out));
     NNC_TRY(read_what(r, v, run, out));
     NNC_TRY(read_published(r, nnc_json_get(v, "published"), out));
     const nnc_item *unit = nnc_json_get(v, "unit"), *passes = nnc_json_get(v, "passes");
@@ -296,11 +293,9 @@ static void take_nothing(nnc_experiment_run *run)
 
 static nnc_status read_run(reader *r, const nnc_item *v, common c[2], nnc_experiment_run *run)
 {
-    static const char *const also[] = {"models", "flags", "set", "reduced", "numbers"};
     if (!nnc_is_object(v))
         return bad(r, v, "runs", "objects with a name");
-    NNC_TRY(
-        nnc_fields_read(&r->f, v, run_fields, NNC_COUNT(run_fields), also, NNC_COUNT(also), run));
+    NNC_TRY(NNC_FIELDS(&r->f, v, run_fields, "models flags set reduced numbers", run));
     if (!*run->name)
         return bad(r, nnc_json_get(v, "name"), "name", "a name that is not empty");
     take_nothing(run);
@@ -326,14 +321,12 @@ static nnc_status read_run(reader *r, const nnc_item *v, common c[2], nnc_experi
 
 static nnc_status read_experiment(reader *r, nnc_experiment *e)
 {
-    static const char *const also[] = {
-        "$schema", "hardware", "models", "flags", "set", "reduced", "runs"};
+    static const char also[] = "$schema hardware models flags set reduced runs";
     const nnc_item *root = r->f.json->root;
     common c[2] = {{0}};
     if (!nnc_is_object(root))
         return bad(r, root, "the file", "an object");
-    NNC_TRY(nnc_fields_read(
-        &r->f, root, experiment_fields, NNC_COUNT(experiment_fields), also, NNC_COUNT(also), e));
+    NNC_TRY(NNC_FIELDS(&r->f, root, experiment_fields, also, e));
     NNC_NEED(e->file = nnc_arena_strdup(r->a, r->f.json->file), r->f.sink);
     const nnc_item *runs = nnc_json_get(root, "runs"), *hardware = nnc_json_get(root, "hardware");
     if (hardware && !nnc_is_string(hardware))

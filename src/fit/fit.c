@@ -342,11 +342,7 @@ static nnc_status bisect(search *s, int64_t other, const probe **best)
 
 /* ---- report -------------------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *x, const void *y)
-{
-    const probe *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->other, b->other), nnc_cmp(a->value, b->value));
-}
+NNC_ORDER(by_value, probe, nnc_cmp(a->other, b->other), nnc_cmp(a->value, b->value))
 
 static int64_t most(const probe *p)
 {
@@ -378,7 +374,7 @@ static void put_args(const search *s, const probe *p, nnc_text *t)
 
 static void put_probe(const search *s, const probe *p, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) args = {0};
+    NNC_LOCAL(nnc_text) args = {.into = t};
     put_args(s, p, &args);
     nnc_printf(t, "  %-24s", nnc_text_str(&args));
     for (int i = 0; i < p->n; i++) {
@@ -386,7 +382,6 @@ static void put_probe(const search *s, const probe *p, nnc_text *t)
         nnc_put_bytes_column(t, p->use[i].need, 11, false);
     }
     nnc_puts(t, p->fits ? "  fits\n" : "  does not fit\n");
-    t->oom |= args.oom;
 }
 
 static void put_result(const search *s, const probe *best, nnc_text *t)

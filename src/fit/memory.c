@@ -92,13 +92,12 @@ static void put_peak_rows(nnc_json_writer *w, const timeline *m)
     nnc_json_open_at(w, 2, "peak", '[');
     for (int k = 0; k < m->n_at_peak; k++) {
         const nnc_ptensor *x = &p->tensor[m->at_peak[k]];
-        NNC_LOCAL(nnc_text) type = {0};
+        NNC_LOCAL(nnc_text) type = {.into = w->out};
         nnc_put_type(&type, &x->type);
         NNC_JSON_ROW(w, 3, J_STRING("tensor", x->name ? x->name : ""),
             J_STRING("type", nnc_text_str(&type)),
             J_STRING("kind", nnc_is_step(p) ? nnc_fill_names[m->kind[m->at_peak[k]]] : ""),
             J_INT("bytes", x->bytes));
-        w->out->oom |= type.oom;
     }
     nnc_json_close(w, ']');
 }
@@ -110,10 +109,9 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
     nnc_json_open(w, NULL, '{');
     NNC_JSON(w, J_STRING("device", v->name));
     if (nnc_several_targets(p)) {
-        NNC_LOCAL(nnc_text) name = {0};
+        NNC_LOCAL(nnc_text) name = {.into = w->out};
         nnc_putn(&name, v->target, strcspn(v->target, "#"));
         NNC_JSON(w, J_STRING("target", nnc_text_str(&name)));
-        w->out->oom |= name.oom;
     }
     if (v->libraries)
         NNC_JSON(w, J_STRING("libraries", v->libraries));

@@ -2,7 +2,6 @@
  * and checks shared by builders. */
 #include "frontend/internal.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const nnc_item *fe_item(const fe_layer *l, const char *key)

@@ -200,11 +200,8 @@ static nnc_status read_rules(placer *s, const char *rules)
 /* Lists the layers of g; layer_of[]: by node. */
 static nnc_status open_placer(placer *s, const nnc_graph *g, int32_t *layer_of, nnc_arena *a)
 {
-    s->path = ARENA_NEW(a, const char *, g->n_node + 1);
-    s->value = ARENA_NEW(a, int, g->n_node + 1);
-    s->rule = ARENA_NEW(a, const char *, g->n_node + 1);
-    s->rule_n = ARENA_NEW(a, int, g->n_node + 1);
-    NNC_NEED(layer_of && s->path && s->value && s->rule && s->rule_n, s->sink);
+    NNC_NEED(
+        layer_of && ARENA_ARRAYS(a, g->n_node + 1, s->path, s->value, s->rule, s->rule_n), s->sink);
     s->n = nnc_model_layers(g, s->path, layer_of);
     for (int l = 0; l < s->n; l++)
         s->value[l] = -1;

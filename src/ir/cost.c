@@ -49,9 +49,7 @@ static int64_t loop_ops(const nnc_graph *g, const nnc_node *n)
     int64_t x = nnc_type_numel(nnc_typeof(g, n->in[0]));
     if (n->op == OP_topk) /* each result compares all elements */
         return nnc_mul_sat(x, nnc_attr_int(n, AT_k, 1));
-    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn) /* multiply-adds with R */
-        return nnc_mul_sat(2 * nnc_typeof(g, n->out)->dim[2], x);
-    if (n->op == OP_recurrent_grad)
+    if (nnc_op_is_recurrent(n->op)) /* multiply-adds with R */
         return nnc_mul_sat(2 * nnc_typeof(g, n->out)->dim[2], x);
     if (n->op == OP_linear_scan)
         return nnc_mul_sat(2, x);

@@ -24,15 +24,6 @@ static void put_escaped(nnc_text *t, const char *s, size_t n)
 static const char *const device_colours[] = {
     "#9ecae9", "#f6b26b", "#a3d9b1", "#d7b5e3", "#f3e37c", "#f2a9a9", "#b8c4cc", "#c9b79c"};
 
-/* 1 + the largest device of a graph's ops; 1: all are on one. */
-static int count_devices(const nnc_graph *g)
-{
-    int n = 1;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
-    return n;
-}
-
 static int device_of(const nnc_node *n)
 {
     return n->device > 0 ? n->device : 0;
@@ -269,7 +260,7 @@ static void put_devices(nnc_text *t, int n)
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
 {
     enum { MOST_LISTED = 16 };
-    const int n_device = count_devices(g);
+    const int n_device = nnc_graph_devices(g);
     char to[64];
     nnc_puts(t, "digraph \"");
     put_escaped(t, g->name, strlen(g->name));

@@ -1,6 +1,6 @@
 /* ir/eval_gemm.c -- the matrix product behind the reference's matmul, linear, conv and conv_transpose.
  *
- * A block of rows of A is packed in strips of MR rows; then for each panel of NR columns B is packed (of a convolution, its windows) and
+ * A block of rows of A is packed in strips of MR rows. Then B (of a convolution, its windows) is packed for each panel of NR columns, and
  * multiplied strip by strip in registers. A strip, a panel and the tile fit L1, a block of A fits L2. Sums run over k in order, so that
  * results do not depend on the number of threads. */
 #include "ir/eval_internal.h"

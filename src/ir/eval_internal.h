@@ -88,9 +88,9 @@ static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
 
 /* ---- reading a source in the order of an iteration space (eval_walk.c) ---- */
 
-/* An iteration space of row-major points, and the element of a source that belongs to each: at `base` plus, for each dimension, the index
- * times a stride, or an entry of a table, which may have a row for each index of another dimension. An entry of -1 lies outside the
- * source: the element is `fill`. */
+/* An iteration space of row-major points, and the element of a source that belongs to each. The element is at `base` plus, for each
+ * dimension, the index times a stride or an entry of a table. A table may have a row for each index of another dimension. An entry of -1
+ * lies outside the source: the element is `fill`. */
 typedef struct ev_walk {
     const uint64_t *src;
     int64_t base;

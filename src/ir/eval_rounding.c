@@ -1,9 +1,9 @@
 /* ir/eval_rounding.c -- evaluation with simulated rounding: perturbs values by the rounding errors of a device, so that the difference
  * of two evaluations shows the effect of rounding on a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
  *
- * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype: `a` is the op's relative error, s = +1 or -1 is common to all
- * elements (bias), r is uniform in [-1, 1) per element. The terms of a sum are perturbed too, since its error is relative to them and
- * not to the result. Named ops are perturbed in their lowering: gelu cancels where 1 + erf does. */
+ * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype. Here `a` is the op's relative error, s = +1 or -1 is common to all
+ * elements (bias), r is uniform in [-1, 1) per element. The terms of a sum are perturbed too, since its error is relative to them and not
+ * to the result. Named ops are perturbed in their lowering: gelu cancels where 1 + erf does. */
 #include "ir/eval_internal.h"
 
 #include <math.h>

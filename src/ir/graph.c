@@ -221,6 +221,14 @@ static void *dup_array(nnc_graph *g, const void *p, size_t n, size_t size, bool 
     return c;
 }
 
+int nnc_graph_devices(const nnc_graph *g)
+{
+    int n = 1;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
+    return n;
+}
+
 nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
 {
     nnc_graph *g = nnc_graph_create(src->name, sink);
@@ -273,8 +281,8 @@ nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, c
     return dst->status == NNC_OK ? r : NNC_NONE;
 }
 
-/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. map receives g's values, `expand`: 16-bit
- * floats as f32, so that constants of expansions are not rounded. */
+/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. The array map receives g's values, `expand`:
+ * 16-bit floats as f32, so that constants of expansions are not rounded. */
 static void inline_graph(
     nnc_graph *f, const nnc_graph *g, const nnc_ref *arg, nnc_ref *map, bool expand, nnc_arena *tmp)
 {

@@ -271,6 +271,7 @@ void nnc_accumulate(nnc_graph *g, nnc_ref state, nnc_ref value);
 #define NNC_GRADIENT ".gradient"
 /* Whether output i of a training step is the gradient with respect to an input, "x.gradient", computed after the loss like new weights. */
 bool nnc_output_is_gradient(const nnc_graph *g, uint32_t i);
+int nnc_graph_devices(const nnc_graph *g); /* 1 + the largest device of its ops; 1: all are on one */
 bool nnc_graph_is_step(const nnc_graph *g); /* whether it has updates, or such outputs */
 uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique; control characters become '_' */
@@ -330,9 +331,8 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
 /* Bounds of a value's elements, except NaN, from facts about ops; floats only (integers wrap out of an op's range). Looks back through
  * a few movements, selections and bounds. */
 void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
-/* True when result = f(operand i) is non-decreasing, the other operands being known constants: a <= b implies f(a) <= f(b), in
- * floating point too (add of a constant, mul by a constant > 0, relu, ...), and a NaN operand gives NaN, so that f commutes with a
- * maximum. */
+/* True when result = f(operand i) is non-decreasing, the other operands being known constants, as relu or mul by a constant > 0. So a <= b
+ * implies f(a) <= f(b), in floating point too, and a NaN operand gives NaN: f commutes with a maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 /* What an integer input's elements index: extents of the smallest table (or number of classes, where they are compared with an iota)
  * that any of them index, and of the smallest table that all of them do (0: none), and the latter's gather. Tuples, whose elements
@@ -354,6 +354,7 @@ typedef struct nnc_winograd {
 } nnc_winograd;
 /* Fills *w for so many points, side x side; false: none has this number. */
 bool nnc_winograd_of(int64_t points, nnc_winograd *w);
+static inline bool nnc_op_is_recurrent(nnc_op op) { return op == OP_lstm || op == OP_gru || op == OP_rnn || op == OP_recurrent_grad; }
 static inline bool nnc_op_is_winograd(nnc_op op) { return op == OP_winograd || op == OP_winograd_wgrad; }
 /* Number of points of node n, winograd or winograd_wgrad. */
 int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n);

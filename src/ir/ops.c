@@ -3,7 +3,6 @@
 #include "ir/ir.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 const nnc_op_info nnc_ops[OP__COUNT] = {

@@ -1,8 +1,8 @@
 /* math/collapse_pow.c -- rewrites powers with a constant exponent as products and roots, and quotients as products, with the same
  * results for zeros, infinities and NaN.
  *
- * x / y becomes x (1/y) where y does not vary along an inner axis, so that 1/y is computed once (softmax), and the range of y keeps
- * 1/y a normal number; this adds one rounding. --math=fast allows every such y, and any constant. */
+ * x / y becomes x (1/y) where y does not vary along an inner axis, so that 1/y is computed once (softmax). The range of y must keep 1/y a
+ * normal number. This adds one rounding. The option --math=fast allows every such y, and any constant. */
 #include "math/collapse.h"
 
 #include <math.h>

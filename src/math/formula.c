@@ -235,8 +235,7 @@ static R exp_reduce(fb *b, R x, R *t)
 }
 
 /* An exponent whose power of 2 is 0, of the arguments below which all results are 0. Exponents nearer to 0 would take the CPU's slow path
- * for products that underflow: 70 ns a vector (Intel, Emerald Rapids), the softmax of a masked row several times as long. AVX-512's
- * instruction leaves it below -512, and the two factors must be normal. */
+ * for products that underflow. AVX-512's instruction leaves it below -512, and the two factors must be normal. */
 static double vanishing(const fb *b, R x)
 {
     return b->m.scale && !is_wide(b, x) ? -600 : -240;

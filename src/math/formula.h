@@ -1,8 +1,8 @@
 /* math/formula.h -- the method of each math function as a short program of arithmetic, selects and bit operations.
  *
- * formula.c defines each method once. The LLVM emitter, the CUDA emitter and the interpreter execute the same steps, so their results
- * are bit-identical where the machine computes each step identically: always, except for the steps quick, ex2, rcp, rcp_any, rsqrt and
- * call, and machines without fused multiply-add (docs/math.md). Kernels contain the function's name (`sin`); it is expanded at
+ * formula.c defines each method once. The LLVM emitter, the CUDA emitter and the interpreter execute the same steps, so their results are
+ * bit-identical where the machine computes each step identically. That is always so, except for the steps quick, ex2, rcp, rcp_any, rsqrt
+ * and call, and machines without fused multiply-add (docs/math.md). Kernels contain the function's name (`sin`); it is expanded at
  * emission. */
 #ifndef NNC_FORMULA_H
 #define NNC_FORMULA_H

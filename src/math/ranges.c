@@ -1,11 +1,10 @@
 /* math/ranges.c -- interval analysis of a kernel's instructions: the range of each value, and whether it can be NaN.
  *
- * Bounds hold for all inputs (infinities and NaN included): [lo, hi] bounds a value unless it is NaN. Bounds of rounded results are
- * widened by a relative 2^-20, those of fast forms (KH_fast, within 2^-15) by 2^-14, which keeps zero where it is, so that a sum of
- * squares is known to be non-negative; subnormal bounds become zero or the least normal number. Integers beyond 2^53, which doubles
- * cannot represent, are bounded by their type only. A max, min, select, comparison or abs whose result is known is removed only where
- * the result is the same for NaN too (except for the sign of zeros, which is not guaranteed: docs/math.md); so are values that become
- * unused. */
+ * Bounds hold for all inputs (infinities and NaN included): [lo, hi] bounds a value unless it is NaN. Bounds of rounded results are widened
+ * by a relative 2^-20, those of fast forms (KH_fast, within 2^-15) by 2^-14. Zero stays where it is, so that a sum of squares is known to
+ * be non-negative. Subnormal bounds become zero or the least normal number. Integers beyond 2^53, which doubles cannot represent, are
+ * bounded by their type only. A max, min, select, comparison or abs whose result is known is removed only where the result is the same for
+ * NaN too. (The sign of zeros is not guaranteed: docs/math.md.) Values that become unused are removed as well. */
 #include "math/collapse.h"
 #include "math/poly.h"
 

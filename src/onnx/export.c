@@ -51,7 +51,7 @@ void op_attr_int(op_node *o, const char *name, int64_t v)
     put_attribute(o, &a);
 }
 
-void op_attr_float(op_node *o, const char *name, double v)
+static void attr_float(op_node *o, const char *name, double v)
 {
     nnc_text a = attribute(name, OXA_float);
     op_float(&a, ATTR_f, (float)v);
@@ -92,7 +92,7 @@ static void put_attr(op_node *o, const char *name, const char *key, const char *
     if (kind == AK_ints && (count || dflt))
         op_attr_ints(o, name, count, v);
     else if (kind == AK_float && (a || dflt))
-        op_attr_float(o, name, a ? a->f : nnc_strtod(dflt, NULL));
+        attr_float(o, name, a ? a->f : nnc_strtod(dflt, NULL));
     else if (kind == AK_word && (a || dflt))
         op_attr_text(o, name, a ? a->word : dflt);
     else if (a ? a->i || dflt : dflt && kind == AK_int)

@@ -76,7 +76,6 @@ void op_in(op_node *o, const char *name); /* "": left out */
  * written, as 1 if the node has no axis. Names that are no attributes of nodes are numbers. */
 void op_attrs(op_node *o, const char *list);
 void op_attr_int(op_node *o, const char *name, int64_t v);
-void op_attr_float(op_node *o, const char *name, double v);
 void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v);
 void op_attr_text(op_node *o, const char *name, const char *v);
 void op_attr_words(op_node *o, const char *name, const char *v); /* a list of one */

@@ -13,11 +13,7 @@ bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size)
     return true;
 }
 
-static int by_place(const void *a, const void *b)
-{
-    const ox_place *x = a, *y = b;
-    return nnc_cmp(x->at, y->at);
-}
+NNC_ORDER(by_place, ox_place, nnc_cmp(a->at, b->at))
 
 /* Keeps the model's bytes between the weights that were left where they are, which are sorted here. */
 static bool keep_model(const ox *x, nnc_given *v)

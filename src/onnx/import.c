@@ -411,7 +411,7 @@ static bool run_nodes(ox *x, ox_scope *s, const ox_node *node, size_t n)
 
 static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth);
 
-static bool mark(ox *x, ox_scope *marks, const char *name)
+bool ox_mark(ox *x, ox_scope *marks, const char *name)
 {
     return ox_lookup(marks, name) || ox_define(x, marks, name, (ox_value){0});
 }
@@ -428,7 +428,7 @@ static bool mark_nested(ox *x, const ox_node *n, ox_scope *marks, int depth, boo
             return false;
         x->r.n_node = nodes; /* they are counted when they are imported */
         for (size_t i = 0; i < g.n_out && *marked; i++)
-            if (!mark(x, marks, g.out[i].name))
+            if (!ox_mark(x, marks, g.out[i].name))
                 return false;
         if (!mark_decisive(x, &g, marks, depth + 1))
             return false;
@@ -451,7 +451,7 @@ static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth)
         if (!mark_nested(x, n, marks, depth, &marked))
             return false;
         for (size_t i = 0; i < n->n_in; i++)
-            if ((marked || (row && ox_row_const(row, i))) && !mark(x, marks, n->in[i]))
+            if ((marked || (row && ox_row_const(row, i))) && !ox_mark(x, marks, n->in[i]))
                 return false;
     }
     return true;

@@ -299,6 +299,7 @@ bool ox_open_graph(ox *x, ox_span s, ox_graph *out); /* reads a graph and sorts 
 nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
 ox_value *ox_lookup(ox_scope *s, const char *name);
 bool ox_define(ox *x, ox_scope *s, const char *name, ox_value v);
+bool ox_mark(ox *x, ox_scope *marks, const char *name); /* defines it, if it is not yet, as no value */
 bool ox_nomem(ox *x); /* false */
 /* statistics.c. Gives running statistics that are also weights their own params, before the graph is tidied. */
 bool ox_separate_statistics(ox *x);

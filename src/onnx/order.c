@@ -33,11 +33,6 @@ static bool add_use(order *o, uses *u, const char *name)
     return true;
 }
 
-static bool hide(ox *x, ox_scope *s, const char *name)
-{
-    return ox_lookup(s, name) || ox_define(x, s, name, (ox_value){0});
-}
-
 static bool add_uses(order *o, uses *u, const ox_node *n, ox_scope *hidden, int depth);
 
 /* Names that a node reads. Of its graph: those that the graph does not define. */
@@ -45,12 +40,12 @@ static bool add_graph_uses(order *o, uses *u, const ox_graph *g, ox_scope *hidde
 {
     bool ok = true;
     for (size_t i = 0; ok && i < g->n_in; i++)
-        ok = hide(o->x, hidden, g->in[i].name);
+        ok = ox_mark(o->x, hidden, g->in[i].name);
     for (size_t i = 0; ok && i < g->n_init; i++)
-        ok = hide(o->x, hidden, g->init[i].name);
+        ok = ox_mark(o->x, hidden, g->init[i].name);
     for (size_t i = 0; ok && i < g->n_node; i++)
         for (size_t k = 0; ok && k < g->node[i].n_out; k++)
-            ok = hide(o->x, hidden, g->node[i].out[k]);
+            ok = ox_mark(o->x, hidden, g->node[i].out[k]);
     for (size_t i = 0; ok && i < g->n_node; i++)
         ok = add_uses(o, u, &g->node[i], hidden, depth);
     for (size_t i = 0; ok && i < g->n_out; i++)

@@ -216,8 +216,8 @@ nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result
     return NNC_OK;
 }
 
-/* The least sum of stage times under limits that fall: below a cut's maximum sums are no smaller, so another cut is better only with a
- * maximum under (best - sum) / times, and the first limit follows from the least sum that there could be. */
+/* Finds the least sum of stage times under falling limits of the maximum. Below a cut's maximum sums are no smaller, so another cut is
+ * better only with a maximum under (best - sum) / times. The first limit follows from the least sum that there could be. */
 static void descend(program *d, int64_t times, int *at, int *cut, nnc_cut_result *r)
 {
     const nnc_cut_problem *p = d->p;

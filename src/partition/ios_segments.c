@@ -1,6 +1,6 @@
-/* partition/ios_segments.c -- IOS for graphs of any size. Between two positions of the order at which all that crosses is read by whatever
- * reads any of it, ops cannot run beside those outside: each such segment, a module of Inception, is solved by itself (ios.c), exactly.
- * One that is too large or too wide is solved with components of few ops, and if that is still too much in halves. */
+/* partition/ios_segments.c -- IOS for graphs of any size. Where all values that cross a position of the order have the same readers, ops
+ * before it cannot run beside ops after it. Each segment between two such positions, as a module of Inception, is solved by itself (ios.c),
+ * exactly. One that is too large or too wide is solved with components of few ops, and if that is still too much in halves. */
 #include "partition/partition.h"
 
 /* More takes seconds of a compilation. */

@@ -210,7 +210,7 @@ typedef struct nnc_ios_problem {
  * (the graph is too wide), or more than 64 ops. */
 nnc_status nnc_ios_solve(const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, nnc_sink *sink) NNC_MUST;
 
-/* The same for any number of ops in topological order, segment by segment. max_steps is per segment; 0: 1 << 18. *exact is false if a
+/* The same for any number of ops in topological order, segment by segment. max_steps is per segment; 0: 1 << 18. Then *exact is false if a
  * segment was too wide or too large: its components were limited to 3 ops, or it was solved in halves. */
 nnc_status nnc_ios_segments(const nnc_ios_problem *p, int *stage, int64_t *ns, int64_t *total, bool *exact, nnc_sink *sink) NNC_MUST;
 

@@ -1,8 +1,8 @@
 /* partition/search.c -- the search over combinations of data, tensor and pipeline parallelism.
  *
- * All combinations are listed with a lower bound of their time, sorted by it, and evaluated in this order until the bound is above the
- * times of as many others as are asked for: the best are exact, and few are evaluated. The bound of an iteration of m micro-batches of p
- * stages, S the sum of all layers' times, holds for every cut:
+ * All combinations are listed with a lower bound of their time, sorted by it, and evaluated in this order. The search ends where the bound
+ * is above the times of as many others as are asked for. So the best are exact, and few are evaluated. The bound of an iteration of m
+ * micro-batches of p stages, S the sum of all layers' times, holds for every cut:
  *
  *     stage s waits for the passes of the stages before it, then computes m times:  T_1 + .. + T_(s-1) + m T_s <= X
  *     with T_1 + .. + T_p = S it follows that  X >= S / (1 - (1 - 1/m)^p)
@@ -249,11 +249,7 @@ static int rank(ranked *r, int n, ranked x)
     return n;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const candidate *x = a, *y = b;
-    return before(x->bound, x->index, y->bound, y->index) ? -1 : 1;
-}
+NNC_ORDER(compare, candidate, before(a->bound, a->index, b->bound, b->index) ? -1 : 1)
 
 /* Can a combination with this bound still be among the best? */
 static bool worth(const ranked *r, int n, int keep, const candidate *x, int64_t bound)

@@ -1,5 +1,5 @@
-/* passes/driver.c -- runs passes by the table, verifies the graph after each, and checks the accounts: the applied remarks of a pass
- * must add up to the change of nnc_graph_cost, otherwise the pass is wrong (NNC_E_BUG). */
+/* passes/driver.c -- runs passes by the table, verifies the graph after each, and checks the accounts. The applied remarks of a pass must
+ * add up to the change of nnc_graph_cost; otherwise the pass is wrong (NNC_E_BUG). */
 #include "passes/internal.h"
 
 typedef struct row {
@@ -50,7 +50,7 @@ static bool all_live(const nnc_graph *g, nnc_arena *a)
     return true; /* every node has a user: an unused sink would have none */
 }
 
-/* Selects the passes to run, in order. only[] may name a pass several times. dce comes first where the graph has dead code:
+/* Selects the passes to run, in order. only[] may name a pass several times. Where the graph has dead code, dce comes first.
  * nnc_graph_tidy, which follows each pass, removes dead code without a remark, so the accounts of another first pass would be wrong. */
 static nnc_status select(
     const nnc_pass_options *o, bool live, nnc_arena *a, int **out, int *n, nnc_sink *sink)
@@ -165,7 +165,7 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
     }
     if (p->o->after)
         p->o->after(p->o->after_ctx, p->name, p->g, p->changed, nnc_now_ns() - t0);
-    p->ran |= 1u << p->id;
+    p->ran[p->id] = true;
     return NNC_OK;
 }
 
@@ -175,13 +175,13 @@ static nnc_status run_all(pass *p, const int *list, int n)
               until = p->o->until ? nnc_pass_find(p->o->until) : nnc_pass_count;
     for (int i = 0; i < n && p->status == NNC_OK; i++) {
         if (list[i] < from || list[i] >= until) {
-            p->ran |= list[i] < from ? 1u << list[i] : 0;
+            p->ran[list[i]] |= list[i] < from;
             continue;
         }
         NNC_LOCAL(nnc_arena) scratch = {0};
-        p->will_run = 0;
+        memset(p->will_run, 0, sizeof p->will_run);
         for (int k = i + 1; k < n; k++)
-            p->will_run |= 1u << list[k];
+            p->will_run[list[k]] = true;
         p->id = (pass_id)list[i];
         p->status = run_one(p, &scratch);
         p->a = NULL;

@@ -9,8 +9,6 @@
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
-#include <stdlib.h>
-
 enum {
     SOURCES = 2,
     STEPS = 24, /* most ops of a chain */
@@ -367,7 +365,7 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
 }
 
 /* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. Where
- * its kernel computes small ones alone, a copy for each kernel that computes it as it goes: what is left of its kernel, as a gradient of
+ * its kernel computes small ones alone, a copy for each kernel that computes it as it goes. The rest of its kernel, as a gradient of
  * parameters, then follows the sums in theirs. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {
@@ -524,11 +522,8 @@ nnc_status pass_duplicate(pass *p)
 {
     copier c = {.p = p};
     bool gpu = false;
-    int last = 0;
-    for (uint32_t i = 0; i < p->g->n_node; i++) {
+    for (uint32_t i = 0; i < p->g->n_node; i++)
         gpu = gpu || target_of(p, &p->g->node[i])->kind == NNC_T_cuda;
-        last = (int)nnc_max64(last, p->g->node[i].device);
-    }
     if (!gpu || !open(&c))
         return p->status;
     NNC_TRY(groups_find(&c.s, p));
@@ -539,7 +534,7 @@ nnc_status pass_duplicate(pass *p)
     for (uint32_t i = c.s.n_node; i-- > 0 && p->status == NNC_OK;)
         if (!p->e.dead[i])
             choose_copies(&c, i);
-    for (int d = 0; d <= last && c.n; d++)
+    for (int d = 0, n = nnc_graph_devices(p->g); d < n && c.n; d++)
         rewrite(&c, d);
     return p->status;
 }

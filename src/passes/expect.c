@@ -22,9 +22,7 @@ int64_t expected_ns(
     return nnc_max64(ns, 0);
 }
 
-/* Time to pass `bytes` from one kernel to the next through memory beyond the threads' L2 caches. A part is hidden behind the sums
- * (Sapphire Rapids, one thread, in us: 144 channels of 56x56 apart 523, in one kernel 398; 192 of 28x28, which stay, 129 and 134; of 16
- * images 3720 and 2390; 384 of 14x14, 16 images, 2450 and 2010). */
+/* Time to pass `bytes` from one kernel to the next through memory beyond the threads' L2 caches. A part is hidden behind the sums. */
 int64_t spill_ns(const nnc_target *t, int64_t bytes)
 {
     const int64_t threads = nnc_max64(nnc_min64(t->threads, t->cores), 1);

@@ -34,15 +34,6 @@ static bool matmul_rows(const nnc_node *n, const nnc_type *x, const nnc_type *w,
     return true;
 }
 
-/* Is t's memory order spelled as that of a reshape's result? (Row-major types may have dimensions of one element in any order.) */
-static bool in_order(const nnc_type *t)
-{
-    for (int i = 0; i < t->rank; i++)
-        if (t->order[i] != i)
-            return false;
-    return true;
-}
-
 /* Is n, on a GPU, a product of few rows and weights that do not change? */
 static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
 {
@@ -52,12 +43,13 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
         return false;
     const nnc_type *x = type_of(p, n->in[0]), *w = type_of(p, n->in[1]);
     if ((x->dtype != DT_f32 && x->dtype != DT_f16 && x->dtype != DT_bf16) ||
-        !nnc_type_is_row_major(x) || !nnc_type_is_row_major(w) || !in_order(type_of(p, n->out)))
+        !nnc_type_is_row_major(x) || !nnc_type_is_row_major(w) ||
+        !nnc_type_in_order(type_of(p, n->out)))
         return false;
     const nnc_dtype asked = nnc_precision_dtype(nnc_policy_precision(&p->o->policy));
     *r = (row_product){
         .is = {.matrices = 1,
-            .dtype = x->dtype == DT_f32 && p->will_run >> PASS_precision & 1 ? asked : x->dtype,
+            .dtype = x->dtype == DT_f32 && p->will_run[PASS_precision] ? asked : x->dtype,
             .tf32 = uses_tf32(p, t),
             .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
     if (n->op == OP_matmul && !matmul_rows(n, x, w, r))
@@ -137,7 +129,7 @@ static void replace(pass *p, uint32_t i)
 nnc_status pass_few_rows(pass *p)
 {
     const uint32_t n = p->g->n_node;
-    if (!(p->will_run >> PASS_fuse & 1)) /* bias and activation would be kernels of their own */
+    if (!p->will_run[PASS_fuse]) /* bias and activation would be kernels of their own */
         return p->status;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (!p->e.dead[i] && !edit_static(p, p->g->node[i].out))

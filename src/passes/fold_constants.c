@@ -1,9 +1,9 @@
 /* passes/fold_constants.c -- evaluates what depends on small inline constants only, with the reference evaluator, a connected
  * component of the graph at a time. Params are not evaluated, since compiling does not read their numbers.
  *
- * From -O2 on, float results are rounded once from f64, which is more accurate than computing in the narrow type. -O1 keeps every bit:
- * it folds only ops whose result the run would compute identically (movement, integers, selection, and + - *, each rounded to its own
- * type: f64 has more than twice the precision of f32, so rounding its sum or product once more gives the same number). */
+ * From -O2 on, float results are rounded once from f64, which is more accurate than computing in the narrow type. The level -O1 keeps every
+ * bit: it folds movement, integers, selection, and + - *, which the run would compute identically. f64 has more than twice the precision of
+ * f32, so rounding an f64 sum or product once more gives the same number. */
 #include "passes/internal.h"
 
 #include <stdlib.h>
@@ -232,10 +232,7 @@ nnc_status pass_fold_constants(pass *p)
     const nnc_graph *g = p->g;
     bool *known = ARENA_NEW(p->a, bool, g->n_value + 1);
     folder f = {.p = p, .known = known};
-    f.map = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    f.made = ARENA_NEW(p->a, uint32_t, g->n_value + 1);
-    f.want = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    NNC_NEED(known && f.map && f.made && f.want, p->sink);
+    NNC_NEED(known && ARENA_ARRAYS(p->a, g->n_value + 1, f.map, f.made, f.want), p->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (foldable(p, known, i))
             for (uint32_t o = 0; o < g->node[i].n_out; o++)

@@ -229,7 +229,7 @@ static bool gpu_sums(const groups *s, uint32_t a, uint32_t b)
            nnc_min64(s->group[a].rows, s->group[b].rows) != INT64_MAX;
 }
 
-/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items; on a
+/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items. On a
  * GPU a sum over columns may leave most of it idle. */
 static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
 {
@@ -385,10 +385,9 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
-/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a
- * slice (one_pass): a slice has a result smaller than the loops of a kernel of the difference alone, and becomes part of them only with
- * the sums. In training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside
- * dy. */
+/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a slice
+ * (one_pass). A slice's result is smaller than the loops of a kernel of the difference, and becomes part of them only with the sums. In
+ * training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside dy. */
 static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
@@ -400,8 +399,8 @@ static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
         seed_sums(s, part[1], count[1]);
 }
 
-/* On a GPU one kernel of these nodes may leave most of it idle: where it is expected to take longer than one for each, or than a kernel of
- * the sums and one of the rest, it is not made, but those are. True: nothing is left to do. */
+/* On a GPU one kernel of these nodes may leave most of it idle. It is not made where it is expected to take longer than one for each, or
+ * than a kernel of the sums and one of the rest; those are made then. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
@@ -511,12 +510,8 @@ static void seed_views(groups *s)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-static int by_bytes(const void *x, const void *y)
-{
-    const edge *a = x, *b = y;
-    return nnc_then(
-        nnc_cmp(b->bytes, a->bytes), nnc_then(nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from)));
-}
+NNC_ORDER(
+    by_bytes, edge, nnc_cmp(b->bytes, a->bytes), nnc_cmp(a->to, b->to), nnc_cmp(a->from, b->from))
 
 static edge *find_edges(groups *s, uint32_t *count)
 {
@@ -596,18 +591,14 @@ typedef struct pair {
     uint32_t a, b;
 } pair;
 
-static int by_pair(const void *x, const void *y)
-{
-    const pair *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b));
-}
+NNC_ORDER(by_pair, pair, nnc_cmp(a->a, b->a), nnc_cmp(a->b, b->b))
 
 /* One declined remark per pair of commands that pass data to each other. */
 static void remark_apart(groups *s)
 {
     pass *p = s->p;
-    bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1,
-         prologues_follow = p->will_run >> PASS_fuse_prologue & 1;
+    bool epilogues_ran = p->ran[PASS_fuse_epilogue],
+         prologues_follow = p->will_run[PASS_fuse_prologue];
     size_t n = 0, cap = 0;
     struct apart {
         pair key;

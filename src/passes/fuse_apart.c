@@ -6,10 +6,8 @@
  *
  *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
  *
- * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. Measured before that exception
- * (bench/fused_random.py, Zen 4, one thread): 49 of 600 models have a kernel that is divided; whole, 22 of them take over 2 % longer and
- * 10 less, 1.013 in the geometric mean. Of the 17 that the margin decides, 6 take longer whole and 4 less, 1.013 as well. In training
- * steps kernels stay whole: what lies between their parts would need memory. Terminates: a group is divided once. */
+ * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. In training steps kernels stay
+ * whole: what lies between their parts would need memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -34,11 +32,7 @@ typedef struct dividing {
     uint32_t *scratch, *unit_of; /* nodes of a part; by node of the graph */
 } dividing;
 
-static int by_last(const void *x, const void *y)
-{
-    const unit *a = x, *b = y;
-    return nnc_cmp(a->last, b->last);
-}
+NNC_ORDER(by_last, unit, nnc_cmp(a->last, b->last))
 
 /* Finds the layers of group g, in an order in which each reads results of earlier ones. False: there is none, or only one layer. */
 static bool find_layers(dividing *d, uint32_t g)
@@ -176,8 +170,8 @@ static bool are_flat(const dividing *d, uint32_t i, uint32_t j)
     return true;
 }
 
-/* What the search counts for a part: its time and a margin if it is of several layers, or their times where only flat ones, whose
- * estimate may err, are in it: fuse would merge them again, were they alone. */
+/* What the search counts for a part: its time, and a margin if it is of several layers. Where only flat layers are in it, whose estimate
+ * may err, it counts their times: fuse would merge them again otherwise. */
 static int64_t part_cost(dividing *d, uint32_t i, uint32_t j, uint32_t *nodes)
 {
     int64_t ns = part_ns(d, i, j, nodes), written = 0;

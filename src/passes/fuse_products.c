@@ -1,4 +1,4 @@
-/* passes/fuse_products.c -- fuses a product, ops on its rows, and a product that sums these rows into one kernel, which computes a block of
+/* passes/fuse_products.c -- fuses a product, ops on its rows, and a product that sums these rows into one kernel. It computes a block of
  * rows after the other (kernel/chain.c), so that what passes between them stays in a core's cache:
  *
  *     s = matmul(q, k),  p = softmax(s),  y = matmul(p, v)   ->   y = fused(q, k, v) { ... }
@@ -416,7 +416,7 @@ static nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, const c
 /* Builds the kernel, and keeps it where it takes less time. */
 static bool compete(pass *p, const run *r, const layers *l, const char *rule)
 {
-    /* Errors of the estimates, ERROR as in fuse. Of three kernels of convolutions that were expected to gain 3 %, two lost 2 and 5 %. */
+    /* Errors of the estimates, ERROR as in fuse. */
     enum { ERROR = 16, MARGIN = 24 };
     const nnc_ref out = p->g->node[r->node[r->n - 1]].out;
     const bool convs = has_windows(p, r);

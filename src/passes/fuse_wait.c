@@ -7,8 +7,8 @@
  *
  * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there.
  *
- * Likewise a result of the forward pass that is computed again for one kernel, as a relu's for the gradient of the next weight, is freed
- * before others run, but in memory beside all of their results where one kernel computes both. */
+ * Likewise a result of the forward pass is computed again for one kernel, as a relu's for the gradient of the next weight. Apart it is
+ * freed before others run; where one kernel computes both, it is in memory beside all of their results. */
 #include "passes/group.h"
 
 enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */
@@ -40,8 +40,8 @@ static int64_t gradient_bytes(const groups *s, uint32_t i)
     return most;
 }
 
-/* Bytes in use when node i of the backward pass, which reads a gradient and v, begins: the gradient and what it was computed from, v, and
- * what is kept for the layers before v's. */
+/* Bytes in use when node i of the backward pass begins, which reads a gradient and v. They are the gradient and its operands, v, and what
+ * is kept for the layers before v's. */
 static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
 {
     const int64_t gradient = gradient_bytes(s, i);
@@ -64,8 +64,8 @@ static void find_places(groups *s, uint32_t *place)
     }
 }
 
-/* By value: bytes that wait for the backward pass on its account: its own where a gradient is computed from it, otherwise at most the
- * results of what can be computed in the forward pass already, as the index of a max pooling. */
+/* By value: bytes that wait for the backward pass on its account. Its own bytes count where a gradient is computed from it. Otherwise it is
+ * at most the results that the forward pass can compute already, as the index of a max pooling. */
 static void find_kept(const groups *s, int64_t *kept)
 {
     const pass *p = s->p;
@@ -232,8 +232,8 @@ static uint32_t last_place(const groups *s, const uint32_t *nodes, uint32_t n)
     return last;
 }
 
-/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads and its results, of which one takes
- * the place of an operand in kernels without reductions. *again: see bytes_stored. */
+/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads, and its results. In kernels
+ * without reductions one result takes the place of an operand. *again: see bytes_stored. */
 static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64_t *again)
 {
     const nnc_graph *g = s->p->g;

@@ -20,7 +20,6 @@
  *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 lie in w, and v over it */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 enum {
     GPU_ALIGN = 64
@@ -51,7 +50,7 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
 /* The contraction that computes v in its epilogue, if fuse_epilogue runs, or NULL. */
 static const nnc_node *in_epilogue(pass *p, nnc_ref v)
 {
-    return p->will_run >> PASS_fuse_epilogue & 1 ? epilogue_of(p, v) : NULL;
+    return p->will_run[PASS_fuse_epilogue] ? epilogue_of(p, v) : NULL;
 }
 
 /* May a part of type t not begin at byte `at` of node n's tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
@@ -212,9 +211,8 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
     nnc_class c = nnc_op_class(d->op);
     if (c == CL_comp || c == CL_reduce || c == CL_window)
         return false; /* it could be, but beside the concat's other operands such a kernel is slow */
-    return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, v) &&
-           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, v) &&
-           !in_epilogue(p, v);
+    return p->will_run[PASS_fuse] && c != CL_leaf && !edit_static(p, v) && d->op != OP_concat &&
+           !is_contraction(p, d) && edit_only_user(p, v) && !in_epilogue(p, v);
 }
 
 /* Number of values that concat n consists of. */
@@ -260,7 +258,7 @@ static use_of use_of_result(const parts *s, const nnc_node *n)
         const nnc_node *reader = &p->g->node[i];
         if (nnc_is_in_place(reader))
             continue;
-        bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader) &&
+        bool may = p->will_run[PASS_fuse] && !is_contraction(p, reader) &&
                    pieces(p, n) <= NNC_KERNEL_CONCAT;
         int64_t ns = may ? joined_ns(p, n, reader, needed) : 0;
         may = may && ns >= 0;
@@ -538,7 +536,7 @@ static bool is_index_map_of(const pass *p, nnc_ref v)
 
 static bool is_index_map(const pass *p, const nnc_node *n)
 {
-    bool yes = p->will_run >> PASS_fuse & 1;
+    bool yes = p->will_run[PASS_fuse];
     for (uint32_t o = 0; o < n->n_out && yes; o++)
         yes = is_index_map_of(p, n->out + o);
     return yes;
@@ -616,10 +614,7 @@ nnc_status pass_in_place(pass *p)
     parts s = {.p = p, .n_value = p->g->n_value};
     uint32_t n = p->g->n_node;
     s.place = nnc_places(p->g, p->a);
-    s.copy = ARENA_NEW(p->a, nnc_ref, s.n_value + 1);
-    s.copied_to = ARENA_NEW(p->a, nnc_place, s.n_value + 1);
-    s.n_part = ARENA_NEW(p->a, uint32_t, s.n_value + 1);
-    NNC_NEED(s.place && s.copy && s.copied_to && s.n_part, p->sink);
+    NNC_NEED(s.place && ARENA_ARRAYS(p->a, s.n_value + 1, s.copy, s.copied_to, s.n_part), p->sink);
     memset(s.copy, 0xff, s.n_value * sizeof *s.copy);
     for (uint32_t i = n; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *c = &p->g->node[i];

@@ -18,7 +18,6 @@ typedef enum pass_id {
 #include "passes/passes.def"
     PASS__COUNT
 } pass_id;
-_Static_assert(PASS__COUNT <= 32, "sets of passes are 32 bits (ran, will_run)");
 
 /* Users of values as lists in one pool; and per node whether it is dead or static, and its cost. */
 typedef struct use {
@@ -51,8 +50,7 @@ typedef struct pass {
     nnc_sink *sink;
     nnc_arena *a; /* scratch, freed after the pass */
     edit e;
-    uint32_t ran;       /* bit set of pass_id that ran before in this run */
-    uint32_t will_run;  /* ... and that are still to run */
+    bool ran[PASS__COUNT], will_run[PASS__COUNT]; /* before this pass, and after it */
     int changed;        /* applied remarks */
     bool again;         /* the pass is to run once more, on what it made */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */

@@ -1,6 +1,6 @@
-/* passes/layout.c -- selects channels-last order where engines are faster with it, at the least total cost: each node has one of two
- * memory orders; a convolution or pooling in row-major order loses time, and a value that crosses between orders is copied. The
- * optimum is a minimum cut, so no heuristic places the boundaries. Weights keep their order, since the plan packs them.
+/* passes/layout.c -- selects channels-last order where engines are faster with it, at the least total cost. Each node has one of two memory
+ * orders. A convolution or pooling in row-major order loses time, and a value that crosses between orders is copied. The optimum is a
+ * minimum cut, so no heuristic places the boundaries. Weights keep their order, since the plan packs them.
  *
  * Elementwise ops, movement and reductions that keep the rank, batchnorm, global pooling and allreduces work in the order of their
  * operands.
@@ -8,7 +8,6 @@
  * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
  * order. */
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 typedef struct lay {
     pass *p;
@@ -243,7 +242,7 @@ static bool weights_follow(const lay *l, uint32_t i)
            nnc_target_engine_for(t, ASK_conv) && !is_kernel_conv(l->p, n, NULL);
 }
 
-/* Weights that the engine needs in the order of the activations: static ones are relayouted once by init; a kernel that computes them (of a
+/* Weights that the engine needs in the order of the activations. Static ones are relayouted once by init. A kernel that computes them (of a
  * training step in 16 bits, the cast of a state) writes them in that order. States themselves stay as they are: a copy would live from the
  * forward to the backward pass. */
 static void turn_weights(lay *l, uint32_t i)

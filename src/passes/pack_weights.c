@@ -1,4 +1,4 @@
-/* passes/pack_weights.c -- packs weights of contractions that become generated kernels into panels, once, in `init`: the outputs of a
+/* passes/pack_weights.c -- packs weights of contractions that become generated kernels into panels, once, in `init`. The outputs of a
  * register block are adjacent, for one term of the sum after the other, so that the kernel reads weights contiguously.
  *
  * Second operands that are computed at run time are packed at each run, where the product is large enough.
@@ -125,7 +125,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
 
     if (!edit_static(p, v) && rows < MANY_ROWS)
         return "its weights are computed at run time";
-    /* what init computes is copied in any case, and panels are read 1.1 to 4 times as fast */
+    /* what init computes is copied in any case, and panels are read faster */
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM && !made_in_init(p, v))
         return "with so few rows each weight is read once, unpacked";
     return NULL;
@@ -274,11 +274,6 @@ nnc_ref pack_products(pass *p, nnc_ref v)
     return v;
 }
 
-static bool is_recurrent(const nnc_node *n)
-{
-    return n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad;
-}
-
 /* What each step reads in panels: of as many elements of the state as the kernel computes at once. */
 static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
 {
@@ -324,7 +319,7 @@ nnc_status pass_pack_weights(pass *p)
     packs s = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
-        if (is_recurrent(c) && !p->e.dead[i] && !p->e.is_static[i] &&
+        if (nnc_op_is_recurrent(c->op) && !p->e.dead[i] && !p->e.is_static[i] &&
             target_of(p, c)->kind == NNC_T_cpu)
             pack_recurrent(p, &s, i, target_of(p, c));
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||

@@ -1,6 +1,5 @@
-/* passes/passes.h -- transformations of the graph. The table passes.def gives order, level and needs; the driver verifies the graph
- * after each pass, collects remarks, and checks the accounts: the applied remarks of a pass add up exactly to its change of
- * nnc_graph_cost. */
+/* passes/passes.h -- transformations of the graph. The table passes.def gives order, level and needs. The driver verifies the graph after
+ * each pass, collects remarks, and checks the accounts: the applied remarks of a pass add up exactly to its change of nnc_graph_cost. */
 #ifndef NNC_PASSES_H
 #define NNC_PASSES_H
 
@@ -86,16 +85,16 @@ typedef struct nnc_split_options {
     bool trains;       /* the graph will be differentiated: a weight that several ops read stays one */
 } nnc_split_options;
 
-/* With `trains` a weight that all of up to so many devices read whole is as many params, one on each of them in the order of the devices,
- * which follow each other in the graph and name the same weight. Training keeps them equal. */
+/* With `trains`, a weight that all of up to so many devices read whole becomes as many params, one on each device. They follow each other
+ * in the graph in the order of the devices, and name the same weight. Training keeps them equal. */
 enum { NNC_SPLIT_COPIES = 64 };
 
 /* Bytes that devices send each other in a run of the split graph, all links together. */
 typedef struct nnc_split_cost { int64_t bytes, halo, collective; int n_split; } nnc_split_cost;
 
-/* The graph g of one device, as one of several: ops are divided as o->by says, those that say nothing follow their operands; weights are
- * parts of g's, and collectives and slices between the devices give each op its operands. Inputs and outputs are those of g, on device
- * 0. NNC_E_USAGE: a layer cannot be divided as it should. The caller owns *out; cost and remarks may be NULL. */
+/* The graph g of one device, as one of several. Ops are divided as o->by says; those that say nothing follow their operands. Weights are
+ * parts of g's. Collectives and slices between the devices give each op its operands. Inputs and outputs are those of g, on device 0.
+ * NNC_E_USAGE: a layer cannot be divided as it should. The caller owns *out; cost and remarks may be NULL. */
 nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out, nnc_split_cost *cost, nnc_remarks *remarks,
     nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_split_notes; /* pass name of its remarks */

@@ -318,10 +318,8 @@ nnc_status pass_precision(pass *p)
     if (s.d == DT_f32)
         return NNC_OK;
     size_t n_value = p->g->n_value + (size_t)1;
-    s.half = ARENA_NEW(p->a, bool, s.n_node + (size_t)1);
-    s.why = ARENA_NEW(p->a, const char *, s.n_node + (size_t)1);
     s.other = ARENA_NEW(p->a, nnc_ref, n_value);
-    NNC_NEED(s.half && s.why && s.other, p->sink);
+    NNC_NEED(s.other && ARENA_ARRAYS(p->a, s.n_node + (size_t)1, s.half, s.why), p->sink);
     memset(s.other, 0xff, n_value * sizeof *s.other);
     choose_types(&s);
     const uint32_t *root = find_regions(p, s.half, s.n_node);

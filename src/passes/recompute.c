@@ -1,20 +1,20 @@
 /* passes/recompute.c -- which results of the forward pass of a training step are kept until its backward pass, and which are computed
  * there again.
  *
- * Each value that the backward pass reads is kept, at a price for each of its bytes and the time of storing it where nothing else does;
- * or its node is computed again, which takes time and reads the node's operands, of which the same holds. The least sum is a minimum cut
- * (Picard, "Maximal closure of a graph", 1976; Jain et al., "Checkmate", MLSys 2020, minimise time within a budget of memory by integer
- * programming: a price for memory in its stead makes the problem a cut). Vertices: the source stands for "not in the backward pass", the
- * sink for "there".
+ * Each value that the backward pass reads is kept or computed again. Keeping it has a price for each of its bytes, and takes the time of
+ * storing it where nothing else does. Computing its node again takes time and reads the node's operands, of which the same holds. The least
+ * sum is a minimum cut (Picard, "Maximal closure of a graph", 1976; Jain et al., "Checkmate", MLSys 2020, minimise time within a budget of
+ * memory by integer programming: a price for memory in its stead makes the problem a cut). Vertices: the source stands for "not in the
+ * backward pass", the sink for "there".
  *
  *     source -> node      time of computing the node again
  *     node   -> value     price of keeping its result
  *     value  -> reader    without limit: a node that is computed again needs its operands
  *     value  -> sink      without limit: gradients read it
  *
- * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from
- * what contractions and statistics read. Nodes that only the step needs, and that need no gradient (the mask of a relu, the index of a
- * max pooling), take part: where their result is kept, it is computed in the forward pass. */
+ * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from what
+ * contractions and statistics read. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index
+ * of a max pooling. Where their result is kept, it is computed in the forward pass. */
 #include "passes/internal.h"
 
 enum {
@@ -401,8 +401,8 @@ static bool is_redone(const choice *c, nnc_ref v)
 }
 
 /* Adds what the copy of node i reads to in[], if that is not NULL; returns their new number. A concat of concats that are computed again
- * becomes one of their operands: otherwise the concats of a dense block would need each other in the order of the forward pass, so that
- * all of them were there when the backward pass begins. */
+ * becomes one of their operands. Otherwise the concats of a dense block would need each other in the order of the forward pass, and all of
+ * them would be live when the backward pass begins. */
 static int find_operands(const choice *c, uint32_t i, nnc_ref *in, int n_in)
 {
     const nnc_node *n = &c->p->g->node[i];

@@ -119,7 +119,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     if (!nnc_attr_int(c, AT_transpose_a, 0))
         nnc_ask_product(a, x, nnc_typeof(g, c->in[1]));
     a->nchw = !product && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
-              (c->op != OP_conv || nnc_type_is_row_major(y)) && !(p->will_run >> PASS_layout & 1);
+              (c->op != OP_conv || nnc_type_is_row_major(y)) && !p->will_run[PASS_layout];
     if (n->op == OP_fused) {
         a->prologue = nnc_ceildiv(elementwise_flops(g, c), nnc_max64(nnc_type_numel(x), 1));
         ask_rest(g, c, a);

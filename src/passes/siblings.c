@@ -5,15 +5,13 @@
  *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
  *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
  *
- * The weights are put together once, when they are loaded; those that training changes in each step, which is seldom worth it, unless
- * all that the step does with them is joined as well (stacks.c). An
- * activation that follows each of them alike is applied to y, where it can be fused into the contraction; a concat of y1, y2, .. in order
- * is y. The parts are views where those who read them address memory with gaps (in_place), otherwise copies: those count, and so do the
- * transposes around a batched product of several rows. Terminates: each node is
- * considered once, and the contractions become fewer. */
+ * The weights are put together once, when they are loaded. Those that training changes are put together in each step. That is seldom worth
+ * it, unless all that the step does with them is joined as well (stacks.c). An activation that follows each of them alike is applied to y,
+ * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address
+ * memory with gaps (in_place), otherwise copies: those count, and so do the transposes around a batched product of several rows.
+ * Terminates: each node is considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
-#include "schedule/schedule.h"
 
 enum {
     MOST = 256 /* contractions joined at once */
@@ -302,7 +300,7 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     int64_t before = 1, after = 1;
     for (int d = 0; d < y->rank; d++)
         *(d < axis ? &before : &after) *= d == axis ? 1 : y->dim[d];
-    bool last = c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
+    bool last = c->op == OP_conv && p->will_run[PASS_layout] && after > 1 &&
                 nnc_target_channels_last(t, y->dtype, uses_tf32(p, t));
     return before == 1 && !last;
 }

@@ -6,9 +6,7 @@
  *   few terms     y[m,n] = sum_k a[k,m] b[k,n], the gradient of a weight by few rows, where only elementwise ops read it: the update
  *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored
  *   update        the same of more terms, as far as b stays in a core's cache
- *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins (AMD, Zen 4, one thread, 64 weights
- *                 of 512x256: by 16 rows 3.4 ms, apart from the update 4.5, 32 rows 6.0 and 7.3, 128 rows 23.4 and 26.8;
- *                 10 of 1024x1024 by 32 rows 7.6 and 8.0, by 64 rows 14.1 both)
+ *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins
  *
  * What replaces a convolution is a product, what replaces a product is none. */
 #include "passes/internal.h"
@@ -87,7 +85,7 @@ static int64_t terms_of(const pass *p, const nnc_node *n)
 /* Do only elementwise ops as large as v read it, also under another shape? Then it is not stored, once their kernel computes it. */
 static bool is_read_elementwise(const pass *p, nnc_ref v)
 {
-    bool ok = !edit_is_output(p, v) && p->will_run >> PASS_fuse & 1;
+    bool ok = !edit_is_output(p, v) && p->will_run[PASS_fuse];
     for (uint32_t u = 0, i; ok && edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
         ok = n->op == OP_reshape ? is_read_elementwise(p, n->out)

@@ -1,6 +1,6 @@
-/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps: a command takes at most NNC_KERNEL_ARGUMENTS
- * operands and results, and a kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each
- * element compares its index with all of their bounds.
+/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A command takes at most NNC_KERNEL_ARGUMENTS
+ * operands and results. A kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
+ * compares its index with all of their bounds.
  *
  *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
  *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it
@@ -22,7 +22,7 @@ enum {
 static int absorbed(pass *p, const nnc_node *n)
 {
     int count = 0;
-    for (int k = 0; k < n->n_in && p->will_run >> PASS_fuse & 1; k++) {
+    for (int k = 0; k < n->n_in && p->will_run[PASS_fuse]; k++) {
         const nnc_ref v = nnc_reshaped(p->g, n->in[k]);
         const nnc_node *d = def_of(p, v);
         const nnc_class c = nnc_op_class(d->op);
@@ -159,7 +159,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
 /* True when all users of v can be one kernel with a slice of x. */
 static bool joins_its_readers(const pass *p, nnc_ref v)
 {
-    if (edit_is_output(p, v) || !(p->will_run >> PASS_fuse & 1))
+    if (edit_is_output(p, v) || !p->will_run[PASS_fuse])
         return false;
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         nnc_class k = nnc_op_class(p->g->node[i].op);
@@ -203,7 +203,7 @@ static void few_results(
     edit_sync(p);
     for (int k = 0; k < n; k++)
         out[k] = y + (nnc_ref)k;
-    if (p->status != NNC_OK || p->will_run >> PASS_fuse & 1)
+    if (p->status != NNC_OK || p->will_run[PASS_fuse])
         return;
     uint32_t nodes[2] = {p->g->value[x].node, p->g->value[y].node};
     nnc_ref f = region_build(p, nodes, 2, out, n);

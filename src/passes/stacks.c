@@ -8,13 +8,11 @@
  * value as well: the pass in_place makes them one state. So their updates are stacked, too, or nothing is. Names of weights stay.
  *
  * On a CPU a stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not
- * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see (64
- * linear layers of 2^17 weights, one thread: 2.6 ms apart, 3.3 as one). All stacks are built before any replaces its members, since what
- * is computed for all and stays for one beside it, for a reader that is not stacked, costs time twice: those that share stacks are
- * replaced together, or none of them. Terminates: each concat is visited once. */
+ * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see. All
+ * stacks are built before any replaces its members. An op that is computed for all, and also stays for one because a reader is not stacked,
+ * costs time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
 #include "passes/stack.h"
-#include "schedule/schedule.h"
 
 enum {
     WORTH = 64, /* a stack saves at least this part of the time of its contractions */
@@ -252,9 +250,9 @@ static bool *find_sources(pass *p, nnc_ref v)
     return is;
 }
 
-/* The state is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too (where pass algebra is
- * skipped, or the optimizer wants a row): what reads it so must read `part`, or it would compute it from the sum's old value, which an
- * update cannot. */
+/* The state is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too, where pass algebra is
+ * skipped, or the optimizer wants a row. Such a reader must read `part`, or it would compute it from the sum's old value, which an update
+ * cannot. */
 static void replace_update(pass *p, nnc_ref state, nnc_ref to, nnc_ref part, const bool *sources)
 {
     const nnc_type t = *type_of(p, to);

@@ -1,6 +1,6 @@
-/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is non-decreasing (nnc_is_nondecreasing, which
- * implies that NaN is kept): the largest of f's values is f of the largest operand, and a NaN wins on both sides. After the pooling, f
- * has k k times less to do. The other direction is worthwhile where a contraction then has f in its epilogue, at no cost.
+/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is non-decreasing (nnc_is_nondecreasing, which implies
+ * that NaN is kept). The largest of f's values is f of the largest operand, and a NaN wins on both sides. After the pooling, f has k k
+ * times less to do. The other direction is worthwhile where a contraction then has f in its epilogue, at no cost.
  *
  * Padding: maxpool's padding never wins, on either side; a window entirely in padding would turn f(-inf) into -inf, but shape
  * inference rejects it. Average pooling is not a maximum: f would have to be linear. Terminates: forward moves f past a pooling
@@ -10,7 +10,7 @@
 
 static bool epilogues_come(const pass *p)
 {
-    return ((p->will_run | p->ran) >> PASS_fuse_epilogue) & 1;
+    return p->will_run[PASS_fuse_epilogue] || p->ran[PASS_fuse_epilogue];
 }
 
 /* The index of f's tensor operand. The others are known numbers for nnc_is_nondecreasing. */

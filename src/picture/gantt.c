@@ -155,7 +155,7 @@ static void put_tip(nnc_text *tip, const chart *c, const nnc_slice *s, int n, in
 
 static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
 {
-    NNC_LOCAL(nnc_text) tip = {0};
+    NNC_LOCAL(nnc_text) tip = {.into = c->out};
     const nnc_lane *l = &c->t->lane[s->lane];
     const double y = c->lane_y[s->lane], h = l->thin ? THIN - 2 : LANE - 2,
                  x = x_of(c, s->start_ps);
@@ -174,7 +174,6 @@ static void draw_box(const chart *c, const nnc_slice *s, int n, int64_t end)
     if (!l->thin && svg_text_width(label, TEXT) + 3 <= w)
         svg_text(c->out, x + w / 2, y + h / 2 + TEXT * 0.36,
             (svg_font){.size = TEXT, .anchor = SVG_middle}, label);
-    c->out->oom = c->out->oom || tip.oom;
 }
 
 /* Whether span k belongs to the box that s begins and that ends at `last`: alike, and begins at most `touch` after it. */
@@ -337,7 +336,7 @@ static void put_note(const chart *c, const char *note, nnc_text *all)
 
 static void draw(chart *c, const char *title, const char *note)
 {
-    NNC_LOCAL(nnc_text) all = {0};
+    NNC_LOCAL(nnc_text) all = {.into = c->out};
     double widest = 0;
     put_note(c, note, &all);
     for (int d = 0; d < c->n_device; d++)
@@ -354,7 +353,6 @@ static void draw(chart *c, const char *title, const char *note)
     draw_devices(c);
     draw_boxes(c);
     svg_close(c->out);
-    c->out->oom = c->out->oom || all.oom;
 }
 
 void nnc_gantt_put(const nnc_timeline *t, const char *title, const char *note, nnc_text *out)

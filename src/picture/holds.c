@@ -136,7 +136,7 @@ static void draw_level(const panel *p, int64_t bytes, const char *colour, const 
 /* "device 0: 1.3 GiB of 80 GiB; at most 1.2 GiB live, at /layers/3/conv" above the panel, and a mark at the peak. */
 static void draw_peak(const panel *p)
 {
-    NNC_LOCAL(nnc_text) text = {0};
+    NNC_LOCAL(nnc_text) text = {.into = p->out};
     const nnc_level *peak = NULL;
     const int64_t capacity = p->t->capacity[p->device], asked = p->t->requested[p->device];
     for (int i = 0; i < p->n; i++)
@@ -160,7 +160,6 @@ static void draw_peak(const panel *p)
         svg_circle(p->out, x_of(p, peak->ps), y_of(p, (double)sum_of(peak)), 3, INK, NULL, NULL);
     }
     svg_text(p->out, MARGIN + LEFT, p->top - 7, (svg_font){.size = 12}, nnc_text_str(&text));
-    p->out->oom = p->out->oom || text.oom;
 }
 
 static void draw_time(const panel *p, const char *axis)
@@ -212,7 +211,7 @@ void nnc_holds_put(
     const int n = t->n_device < MOST_PANELS ? t->n_device : MOST_PANELS;
     panel p = {.t = t, .out = out, .most = axis_bytes(t)};
     NNC_FREED const nnc_level **at = nnc_calloc((size_t)t->n_level + 1, sizeof *at);
-    NNC_LOCAL(nnc_text) all = {0};
+    NNC_LOCAL(nnc_text) all = {.into = out};
     p.at = at;
     out->oom = out->oom || t->oom || !at;
     if (out->oom)
@@ -239,5 +238,4 @@ void nnc_holds_put(
     p.top = head + (n - 1) * (HEIGHT + GAP) + 28;
     draw_time(&p, axis);
     svg_close(out);
-    out->oom = out->oom || all.oom;
 }

@@ -342,7 +342,7 @@ static void draw_front(const plot *p)
 static void draw_point(const plot *p, int i)
 {
     const nnc_scatter_point *q = &p->s->point[i];
-    NNC_LOCAL(nnc_text) tip = {0};
+    NNC_LOCAL(nnc_text) tip = {.into = p->out};
     nnc_printf(&tip, "%s: ", q->name);
     nnc_put_ms(&tip, q->x, 0);
     nnc_puts(&tip, " ms, ");
@@ -351,7 +351,6 @@ static void draw_point(const plot *p, int i)
     const char *colour = q->fits ? FITS : NOT;
     svg_circle(
         p->out, p->px[i], p->py[i], DOT, q->runs ? colour : "#ffffff", colour, nnc_text_str(&tip));
-    p->out->oom = p->out->oom || tip.oom;
 }
 
 static void draw_legend(const plot *p, double y)

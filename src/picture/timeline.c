@@ -184,11 +184,7 @@ void nnc_timeline_pack(nnc_timeline *t)
     }
 }
 
-static int by_start(const void *a, const void *b)
-{
-    const nnc_stretch *x = a, *y = b;
-    return nnc_cmp(x->start, y->start);
-}
+NNC_ORDER(by_start, nnc_stretch, nnc_cmp(a->start, b->start))
 
 void nnc_sort_stretches(nnc_stretch *s, int n)
 {

@@ -1,5 +1,5 @@
 /* picture/trace.c -- timelines in Chrome's trace format. A process for each device of each timeline, sorted so that a device of one stands
- * beside the same device of the other; a thread for each lane, since a viewer does not draw slices of a thread that overlap. */
+ * beside the same device of the other. Each lane is a thread, since a viewer does not draw slices of a thread that overlap. */
 #include "base/json_writer.h"
 #include "picture/internal.h"
 
@@ -73,8 +73,8 @@ static void put_slice(tracer *t, const nnc_slice *s)
     nnc_puts(t->out, has_micro || has_bytes ? "}}" : "}");
 }
 
-/* From the end of one slice to the start of another: a viewer binds each end to the slice around it, so the first is a picosecond
- * before its end; and earlier where the other has begun by then (a message that its sender still has to finish). */
+/* From the end of one slice to the start of another. A viewer binds each end to the slice around it, so the first is a picosecond before
+ * its end. It is earlier where the other has begun by then (a message that its sender still has to finish). */
 static void put_arrow(tracer *t, const nnc_arrow *a)
 {
     const nnc_slice *from = &t->t->span[a->from], *to = &t->t->span[a->to];

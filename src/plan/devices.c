@@ -113,10 +113,7 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
 {
     maker *m = w->m;
     const size_t nodes = (size_t)m->g->n_node + 2;
-    w->waiting = ARENA_NEW(&m->scratch, uint32_t, nodes);
-    w->ready = ARENA_NEW(&m->scratch, int64_t, nodes);
-    w->done = ARENA_NEW(&m->scratch, bool, nodes);
-    NNC_NEED(w->waiting && w->ready && w->done, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&m->scratch, nodes, w->waiting, w->ready, w->done), m->sink);
     for (uint32_t i = 0; i < m->g->n_node; i++)
         w->waiting[i] = m->from.first[i + 1] - m->from.first[i];
     *n = 0;

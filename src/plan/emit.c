@@ -113,7 +113,7 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
         return "matmul";
     if (nnc_op_is_winograd(n->op))
         return n->op == OP_winograd ? "winograd" : "winograd_wgrad";
-    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn || n->op == OP_recurrent_grad)
+    if (nnc_op_is_recurrent(n->op))
         return "recurrent";
     if (!n->body)
         return nnc_op_class(n->op) == CL_contract ? conv_class(g, n)
@@ -421,9 +421,7 @@ static nnc_status emit_inputs(maker *m)
     nnc_plan *p = m->p;
     for (uint32_t i = 0; i < m->g->n_node; i++)
         p->n_input += m->g->node[i].op == OP_input;
-    p->input = ARENA_NEW(&p->arena, int32_t, p->n_input + 1);
-    p->input_name = ARENA_NEW(&p->arena, const char *, p->n_input + 1);
-    NNC_NEED(p->input && p->input_name, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&p->arena, p->n_input + 1, p->input, p->input_name), m->sink);
     int k = 0;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
@@ -439,9 +437,7 @@ static nnc_status emit_inputs(maker *m)
 static nnc_status emit_outputs(maker *m)
 {
     nnc_plan *p = m->p;
-    p->output = ARENA_NEW(&p->arena, int32_t, m->g->n_output + 1);
-    p->output_name = ARENA_NEW(&p->arena, const char *, m->g->n_output + 1);
-    NNC_NEED(p->output && p->output_name, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&p->arena, m->g->n_output + 1, p->output, p->output_name), m->sink);
     for (uint32_t i = 0; i < nnc_result_outputs(m->g); i++) {
         nnc_ref v = m->g->output[i];
         NNC_TRY(tensor_of(m, v, m->home[m->root[v]], NNC_NONE, &p->output[i]));

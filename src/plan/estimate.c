@@ -85,9 +85,9 @@ static nnc_status find_reads(maker *m)
         .first = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1),
         .n = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1),
         .stamp = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1)};
-    m->read = ARENA_NEW(&m->scratch, uint32_t, g->n_node + 1);
-    m->n_read = ARENA_NEW(&m->scratch, uint32_t, g->n_node + 1);
-    NNC_NEED(s.first && s.n && s.stamp && m->read && m->n_read, m->sink);
+    NNC_NEED(
+        s.first && s.n && s.stamp && ARENA_ARRAYS(&m->scratch, g->n_node + 1, m->read, m->n_read),
+        m->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         m->read[i] = (uint32_t)s.used;

@@ -1,5 +1,5 @@
-/* plan/kernels.c -- kernels of the plan: identical ones for devices of one kind are shared, and each has a machine-code object of its own,
- * so that the cache shares objects between models; for compilers with a high fixed cost, several consecutive kernels share one. Missing
+/* plan/kernels.c -- kernels of the plan. Identical ones for devices of one kind are shared. Each has a machine-code object of its own, so
+ * that the cache shares objects between models. For compilers with a high fixed cost, several consecutive kernels share one. Missing
  * objects are emitted by `jobs` threads. Neither their number nor the cache's contents nor a missing compiler changes the plan: objects
  * that cannot be made are empty. */
 #include "plan/maker.h"
@@ -363,10 +363,7 @@ static nnc_status emit_missing(emission *x)
             x->todo[n++] = x->todo[i];
     }
     x->n = n;
-    x->data = ARENA_NEW(&m->scratch, char *, n + 1);
-    x->size = ARENA_NEW(&m->scratch, size_t, n + 1);
-    x->later = ARENA_NEW(&m->scratch, int, n + 1);
-    NNC_NEED(x->data && x->size && x->later, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&m->scratch, n + 1, x->data, x->size, x->later), m->sink);
     longest_first(x);
     int jobs = m->o->jobs < n ? m->o->jobs : n;
     if (n)

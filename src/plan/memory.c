@@ -195,15 +195,9 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
     places s = {.p = p};
     size_t n = (size_t)p->n_tensor + 1;
     int32_t *first = ARENA_NEW(&a, int32_t, n), *last = ARENA_NEW(&a, int32_t, n);
-    s.root = ARENA_NEW(&a, int32_t, n);
-    s.block = ARENA_NEW(&a, nnc_block, n);
-    s.tensor_of = ARENA_NEW(&a, int32_t, n);
-    s.touches.head = ARENA_NEW(&a, int32_t, n);
-    s.writer = ARENA_NEW(&a, int32_t, n);
-    s.next = ARENA_NEW(&a, int32_t, n);
-    s.written_by = ARENA_NEW(&a, int32_t, n);
-    NNC_NEED(first && last && s.root && s.block && s.tensor_of && s.touches.head && s.writer &&
-                 s.next && s.written_by && plan_order_init(&s.order, p, true, &a),
+    NNC_NEED(first && last && plan_order_init(&s.order, p, true, &a) &&
+                 ARENA_ARRAYS(&a, n, s.root, s.block, s.tensor_of, s.touches.head, s.writer, s.next,
+                     s.written_by),
         sink);
     memset(s.touches.head, 0xff, n * sizeof *s.touches.head);
     memset(s.writer, 0xff, n * sizeof *s.writer);

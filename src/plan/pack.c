@@ -1,7 +1,7 @@
-/* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap: dynamic storage
- * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest
- * result is kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not,
- * orders are repaired: blocks that end above the bound come first.
+/* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap. This is dynamic storage
+ * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest result is
+ * kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not, orders are
+ * repaired: blocks that end above the bound come first.
  *
  * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
  * by index, so the result is deterministic. */
@@ -49,16 +49,7 @@ typedef struct packer {
     bool partial; /* an order that gets no smaller than the best is given up: at[] is incomplete */
 } packer;
 
-static int by_key(const void *x, const void *y)
-{
-    const key *a = x, *b = y;
-    return nnc_then(nnc_cmp(b->a, a->a), nnc_then(nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i)));
-}
-
-static int by_begin(const void *x, const void *y)
-{
-    return nnc_cmp(*(const int64_t *)x, *(const int64_t *)y);
-}
+NNC_ORDER(by_key, key, nnc_cmp(b->a, a->a), nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i))
 
 /* ---- conflicts ----------------------------------------------------------------------------------------------------- */
 
@@ -233,7 +224,7 @@ static int find_neighbours(packer *p, int32_t i)
     for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++)
         if (p->at[p->near[k]] >= 0)
             n = gap_of(p, n, p->near[k]);
-    qsort(p->gap, (size_t)n, sizeof *p->gap, by_begin);
+    qsort(p->gap, (size_t)n, sizeof *p->gap, nnc_by_number);
     return n;
 }
 

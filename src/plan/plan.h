@@ -254,9 +254,9 @@ void nnc_plan_destroy(nnc_plan *p);
 /* Text form without objects (stored as blobs); parse(print(p)) prints the same. Inline weights print as hex. */
 void nnc_plan_print(nnc_text *t, const nnc_plan *p);
 nnc_plan *nnc_plan_parse(nnc_scan *s, nnc_sink *sink);
-/* Checks that every index is in range, every read follows its write by stream order or events, no two live tensors overlap, all are
- * inside their space, aliases have the size of their root's memory. A plan from a file is verified before it runs, so anything
- * dangerous must be rejected. */
+/* Checks that every index is in range, and that every read follows its write by stream order or events. No two live tensors may overlap,
+ * all must be inside their space, and aliases must have the size of their root's memory. A plan from a file is verified before it runs, so
+ * anything dangerous must be rejected. */
 nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink) NNC_MUST;
 nnc_hash128 nnc_plan_hash(const nnc_plan *p);
 /* Alignment of offsets in this device's memory: 64 bytes; 256 on GPUs, as cudaMalloc aligns and cuBLASLt requires for its workspace

@@ -2,13 +2,11 @@
  * events.
  *
  * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c.
- * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for
- * the rest. The ready node with the longest
- * remaining path goes first (ties: program order), to the stream of its device where it can
- * start first (ties: the stream of its latest operand, which needs no event). Times are the
- * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
- * producer's stream right after it. An event is recorded after a command only when another
- * lane waits for it, and a wait is left out where earlier waits already imply it. */
+ * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for the rest. The ready node with
+ * the longest remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the
+ * stream of its latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing
+ * measured. Copies go out on the producer's stream right after it. An event is recorded after a command only when another lane waits for
+ * it, and a wait is left out where earlier waits already imply it. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -546,10 +544,8 @@ static nnc_status add_events(maker *m, const job_list *in)
     s.writer = ARENA_NEW(a, int32_t, slots);
     s.now = ARENA_NEW(a, int32_t, s.n_lane * s.n_lane);
     s.after = ARENA_NEW(a, int32_t, n * (size_t)s.n_lane);
-    s.pos = ARENA_NEW(a, int32_t, n);
-    s.event = ARENA_NEW(a, int32_t, n);
-    s.first_wait = ARENA_NEW(a, int32_t, n);
-    NNC_NEED(s.writer && s.now && s.after && s.pos && s.event && s.first_wait, m->sink);
+    NNC_NEED(
+        s.writer && s.now && s.after && ARENA_ARRAYS(a, n, s.pos, s.event, s.first_wait), m->sink);
     memset(s.writer, 0xff, slots * sizeof *s.writer);
     memset(s.event, 0xff, n * sizeof *s.event);
     memset(s.first_wait, 0xff, n * sizeof *s.first_wait);
@@ -599,9 +595,7 @@ nnc_status make_schedule(maker *m)
 {
     list l = {.m = m};
     uint8_t *need = ARENA_NEW(&m->scratch, uint8_t, slot(m, m->g->n_value, 0) + 1);
-    l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
-    l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
-    NNC_NEED(need && l.order && l.stream, m->sink);
+    NNC_NEED(need && ARENA_ARRAYS(&m->scratch, m->g->n_node + 1, l.order, l.stream), m->sink);
     NNC_TRY(make_edges(m));
     const bool collective = make_has_collective(m);
     bool several = false; /* models, each with a stream of its own */

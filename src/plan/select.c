@@ -214,7 +214,7 @@ static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *
     return NNC_OK;
 }
 
-/* Does interpreting it take at most 1 ms? Compiling takes some 3. */
+/* Does interpreting it take at most 1 ms? Compiling takes longer. */
 static bool interpret_once(maker *m, const nnc_kernel *k)
 {
     enum { MOST_NS = 1000000 };

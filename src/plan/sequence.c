@@ -197,7 +197,7 @@ static int64_t in_use(const walk *w, uint32_t i)
     return nnc_add_sat(nnc_add_sat(w->live, allocates(w, i)), w->work[i]);
 }
 
-/* True where the update that node i's results are for has to wait for readers of the old weight, and i frees less than it allocates: a
+/* True where the update that node i's results are for has to wait for readers of the old weight, and i frees less than it allocates. A
  * large weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
 static bool is_early(const walk *w, uint32_t i)
 {
@@ -656,9 +656,8 @@ static uint32_t new_place(
     return last;
 }
 
-/* Moves nodes that only receive, as what puts a halo in its place, to right before their first reader: where program order has them, work
- * that needs no other device would wait for the sender (VGG-16 by height on two CPU ranks would take as long as on one; of two replicas one
- * would wait for the other's result). */
+/* Moves nodes that only receive, as what puts a halo in its place, to right before their first reader. In program order, work that needs no
+ * other device would wait for the sender. */
 static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
 {
     nnc_arena *a = &w->m->scratch;
@@ -701,10 +700,10 @@ static void find_senders(const walk *w, bool *leads, bool *sends)
         }
 }
 
-/* In the backward pass, moves nodes that no other device waits for, as gradients of weights, behind the next one that is sent, where that
- * is one of the next few: of devices that need each other's gradients at each layer, one would first compute a weight's gradient and the
- * other wait for it (a step of VGG-16 by height on two H100: each waited a third of the time). What they read stays in memory as long, so
- * that it cannot be all of a stage. Those that are moved keep their order. */
+/* In the backward pass, moves gradients of weights and other nodes that no other device waits for. They go behind the next node that is
+ * sent, where that is one of the next few. Otherwise a device that needs another's gradients at each layer would wait for that one's
+ * gradients of weights. What they read stays in memory as long, so that it cannot be all of a stage. Those that are moved keep their
+ * order. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
     enum { AHEAD = 8 };

@@ -55,9 +55,7 @@ nnc_status make_tasks(maker *m)
         any = g->node[i].task >= 0;
     if (!any)
         return NNC_OK;
-    m->task = ARENA_NEW(&m->scratch, int32_t, g->n_node + 1);
-    m->early = ARENA_NEW(&m->scratch, bool, g->n_node + 1);
-    NNC_NEED(m->task && m->early, m->sink);
+    NNC_NEED(ARENA_ARRAYS(&m->scratch, g->n_node + 1, m->task, m->early), m->sink);
     find_early(m);
     move_to_main(m);
     for (uint32_t i = 0; i < g->n_node; i++) {

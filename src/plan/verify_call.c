@@ -2,7 +2,6 @@
  * their types' sizes. */
 #include "ir/ir.h"
 #include "plan/verify.h"
-#include <math.h>
 
 bool plan_type_ok(const nnc_type *t)
 {

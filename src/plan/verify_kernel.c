@@ -71,10 +71,8 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
         v->first_arg[i] = n;
         n += p->kernel[i].n_args;
     }
-    v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
-    v->in_place = ARENA_NEW(a, uint64_t, n + 1);
     v->gpu = ARENA_NEW(a, bool, p->n_kernel + 1);
-    NNC_NEED(v->arg_bytes && v->in_place && v->gpu, v->sink);
+    NNC_NEED(v->gpu && ARENA_ARRAYS(a, n + 1, v->arg_bytes, v->in_place), v->sink);
     for (int i = 0; i < p->n_kernel; i++)
         NNC_TRY(check_kernel(v, i));
     return NNC_OK;

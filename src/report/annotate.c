@@ -51,14 +51,13 @@ static void put_tensors(nnc_text *out, const nnc_plan *p, const nnc_cmd *c, int 
     for (int i = 0; i < c->n_arg; i++) {
         const nnc_ptensor *x = &p->tensor[c->arg[i]];
         const int written = i - (c->n_arg - n_out);
-        NNC_LOCAL(nnc_text) t = {0};
+        NNC_LOCAL(nnc_text) t = {.into = out};
         char name[16];
         snprintf(name, sizeof name, "%c%d", written < 0 ? 'x' : 'y', written < 0 ? i : written);
         nnc_put_type(&t, &x->type);
         if (*short_name(x))
             nnc_printf(&t, " %s", short_name(x));
         put_entry(out, name, nnc_text_str(&t));
-        out->oom |= t.oom;
     }
 }
 
@@ -88,14 +87,13 @@ static bool same_text(const nnc_remark *a, const nnc_remark *b)
 
 static void put_remark(nnc_text *out, const nnc_remark *r, int times)
 {
-    NNC_LOCAL(nnc_text) t = {0};
+    NNC_LOCAL(nnc_text) t = {.into = out};
     nnc_printf(&t, "%s: %s", r->pass, r->rule);
     if (times > 1)
         nnc_printf(&t, " (%d times)", times);
     if (r->reason && *r->reason)
         nnc_printf(&t, ": %s", r->reason);
     put_entry(out, "remark", nnc_text_str(&t));
-    out->oom |= t.oom;
 }
 
 /* Each text once: an optimizer's kernel of many layers has hundreds of equal remarks. */

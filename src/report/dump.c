@@ -42,11 +42,6 @@ static nnc_status unit(
     return write_text(d, name, &t);
 }
 
-static bool is_elf(const nnc_blob *b)
-{
-    return b->n > 4 && !memcmp(b->data, "\177ELF", 4);
-}
-
 /* Either all units have code or none has (no NVRTC), and then only sources are written. */
 static nnc_status units(const dump *d)
 {
@@ -65,7 +60,7 @@ static nnc_status units(const dump *d)
         if (!object)
             continue;
         NNC_TRY(unit(d, &list[u], u, EMIT_ptx, "ptx"));
-        if (!is_elf(object))
+        if (!(object->n > 4 && !memcmp(object->data, "\177ELF", 4)))
             continue;
         snprintf(name, sizeof name, "unit%d.cubin", u);
         NNC_TRY(write_file(d, name, object->data, object->n));

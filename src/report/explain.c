@@ -38,11 +38,10 @@ static void print_rows(nnc_json_writer *w, const nnc_remarks *r, const nnc_plan 
     size_t rows = r->n;
     nnc_json_open(w, NULL, '[');
     for (int d = 0; d < p->n_device; d++) {
-        NNC_LOCAL(nnc_text) why = {0};
+        NNC_LOCAL(nnc_text) why = {.into = w->out};
         if (!has_libraries(p, d))
             continue;
         put_libraries(&why, &p->device[d]);
-        w->out->oom = w->out->oom || why.oom;
         nnc_put_remark_json(w, &(nnc_remark){.pass = "target",
                                    .applied = true,
                                    .rule = "libraries",
@@ -130,32 +129,13 @@ static void mask_digits(nnc_text *t, const char *s)
     }
 }
 
-static int by_key(const void *a, const void *b)
-{
-    const entry *x = a, *y = b;
-    if (x->r->applied != y->r->applied)
-        return x->r->applied ? -1 : 1;
-    int c = strcmp(x->key, y->key);
-    if (!c)
-        c = nnc_compare_paths(x->first, y->first);
-    return c ? c : (x->r > y->r) - (x->r < y->r);
-}
+NNC_ORDER(by_key, entry, b->r->applied - a->r->applied, strcmp(a->key, b->key),
+    nnc_compare_paths(a->first, b->first), (a->r > b->r) - (a->r < b->r))
 
-static int by_row(const void *a, const void *b)
-{
-    const entry *x = a, *y = b;
-    const int c = strcmp(x->row, y->row);
-    return c ? c : nnc_compare_paths(x->first, y->first);
-}
+NNC_ORDER(by_row, entry, strcmp(a->row, b->row), nnc_compare_paths(a->first, b->first))
 
-static int by_layer(const void *a, const void *b)
-{
-    const group *x = a, *y = b;
-    if (x->applied != y->applied)
-        return x->applied ? -1 : 1;
-    int c = nnc_compare_paths(x->layer, y->layer);
-    return c ? c : (x->first > y->first) - (x->first < y->first);
-}
+NNC_ORDER(by_layer, group, b->applied - a->applied, nnc_compare_paths(a->layer, b->layer),
+    (a->first > b->first) - (a->first < b->first))
 
 static bool enter(entry *e, const nnc_remark *r, bool verbose, nnc_arena *a)
 {
@@ -279,7 +259,7 @@ static void put_blanks(nnc_text *t, size_t from, int width)
  * are not listed. */
 static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
 {
-    NNC_LOCAL(nnc_text) ranges = {0}, layers = {0}, label = {0};
+    NNC_LOCAL(nnc_text) ranges = {.into = t}, layers = {.into = t}, label = {.into = t};
     put_label(&label, r, rules);
     put_ranges(&ranges, r);
     nnc_put_layers(&layers, nnc_text_str(&ranges), LAYERS);
@@ -296,14 +276,13 @@ static void put_row(nnc_text *t, const row *r, bool rules, size_t more)
     put_saved(t, r);
     if (apart)
         nnc_printf(t, "             %s\n", nnc_text_str(&layers));
-    t->oom |= layers.oom || ranges.oom || label.oom;
 }
 
 static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
 {
     const nnc_remark *r = e[g->first].r;
     bool alike = true;
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     for (size_t i = 0; i < g->n; i++)
         alike &= !strcmp(e[g->first + i].r->reason, r->reason);
     if (rules)
@@ -316,23 +295,12 @@ static void put_title(nnc_text *t, const entry *e, const group *g, bool rules)
     nnc_printf(t, "  %s  ", g->applied ? "yes" : "no ");
     nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
     nnc_putc(t, '\n');
-    t->oom |= line.oom;
 }
 
 /* Largest first: in bytes moved, bytes kept, then count. */
-static int by_size(const void *a, const void *b)
-{
-    const row *x = a, *y = b;
-    const int64_t p = llabs(x->bytes), q = llabs(y->bytes);
-    if (p != q)
-        return p > q ? -1 : 1;
-    if (x->kept != y->kept)
-        return x->kept > y->kept ? -1 : 1;
-    if (x->n != y->n)
-        return x->n > y->n ? -1 : 1;
-    const int c = nnc_compare_paths(x->e->first, y->e->first);
-    return c ? c : strcmp(x->e->row, y->e->row);
-}
+NNC_ORDER(by_size, row, nnc_cmp(llabs(b->bytes), llabs(a->bytes)), nnc_cmp(b->kept, a->kept),
+    (b->n > a->n) - (b->n < a->n), nnc_compare_paths(a->e->first, b->e->first),
+    strcmp(a->e->row, b->e->row))
 
 /* Divides a group into rows, largest first; verbose: each decision is one, in the order of layers. */
 static size_t make_rows(entry *e, size_t n, bool verbose, row *r)

@@ -57,7 +57,7 @@ static void put_rate(nnc_text *t, const char *name, int64_t flops)
 /* The classes that are measured, and the rate of each at its largest point. */
 static void text_ops(const nnc_cluster_kind *k, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) all = {0};
+    NNC_LOCAL(nnc_text) all = {.into = t};
     for (int i = 0; i < k->n_op; i++) {
         const nnc_op_speed *x = &k->op[i];
         const nnc_point *last = x->n_point ? &x->point[x->n_point - 1] : NULL;
@@ -73,7 +73,6 @@ static void text_ops(const nnc_cluster_kind *k, nnc_text *t)
         else
             nnc_printf(&all, " %.4g GB/s", rate);
     }
-    t->oom |= all.oom;
     if (!all.n)
         return;
     nnc_puts(t, "    ");

@@ -1,5 +1,5 @@
-/* report/memory_step.c -- what fills the memory of a training step: weights and the optimizer's state, and at the arena's peak what is
- * kept of the forward pass or computed again, gradients, packed weights, inputs and workspace. */
+/* report/memory_step.c -- what fills the memory of a training step: weights and the optimizer's state, and the arena's peak. At the peak
+ * there are results of the forward pass, kept or computed again, gradients, packed weights, inputs and workspace. */
 #include "report/report.h"
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include "data/data.h"
 #include "tensors/tensors.h"
-#include <stdlib.h>
 #include <string.h>
 
 static nnc_status done(const nnc_text *t)
@@ -50,7 +49,7 @@ static bool is_layer(const nnc_node *n)
 
 static void text_layer(nnc_text *t, const nnc_graph *g, const nnc_node *n)
 {
-    NNC_LOCAL(nnc_text) ty = {0};
+    NNC_LOCAL(nnc_text) ty = {.into = t};
     nnc_cost c = nnc_node_cost(g, n);
     int64_t w = weights_of(g, n);
     nnc_put_type(&ty, nnc_typeof(g, n->out));
@@ -70,7 +69,6 @@ static void text_layer(nnc_text *t, const nnc_graph *g, const nnc_node *n)
     nnc_puts(t, "  ");
     nnc_put_layers(t, n->origin ? n->origin : "", 0);
     nnc_putc(t, '\n');
-    t->oom |= ty.oom;
 }
 
 static void text_ports(nnc_text *t, const nnc_graph *g)
@@ -116,13 +114,12 @@ static void put_layers(nnc_json_writer *w, const nnc_graph *g)
         if (!is_layer(n))
             continue;
         nnc_cost c = nnc_node_cost(g, n);
-        NNC_LOCAL(nnc_text) type = {0};
+        NNC_LOCAL(nnc_text) type = {.into = w->out};
         nnc_put_type(&type, nnc_typeof(g, n->out));
         NNC_JSON_ROW(w, 2, J_STRING("op", nnc_ops[n->op].name),
             J_STRING("result", nnc_text_str(&type)), J_INT("parameters", weights_of(g, n)),
             J_INT("flops", c.flops), J_INT("bytes_moved", c.bytes),
             J_STRING("layer", n->origin ? n->origin : ""));
-        w->out->oom |= type.oom;
     }
     nnc_json_close(w, ']');
 }

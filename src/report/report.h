@@ -194,9 +194,6 @@ nnc_status nnc_tracing_times(nnc_tracing *x, nnc_section first, nnc_section last
 /* Writes the measured runs. hardware: adds as many predicted runs on these devices, all but the last one up to accumulate; NULL: none. */
 nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file, const char *hardware, nnc_section last, int runs,
     nnc_sink *sink) NNC_MUST;
-/* Simulates runs first .. end - 1 of an iteration, which are equal, and appends them. */
-nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c, nnc_section last, int first, int end,
-    nnc_sink *sink) NNC_MUST;
 nnc_status nnc_timeline_add_simulated(nnc_timeline *t, const nnc_plan *p, const nnc_sim_plan *s, int first, int end,
     nnc_sink *sink) NNC_MUST;
 

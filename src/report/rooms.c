@@ -1,6 +1,6 @@
-/* report/rooms.c -- what devices have for tensors, and whether a plan fits: each device of described hardware its memory without context
- * and libraries; otherwise devices of one target share its memory, as virtual CPU devices share the machine's, less what the process
- * itself takes. */
+/* report/rooms.c -- what devices have for tensors, and whether a plan fits. A device of described hardware has its memory without context
+ * and libraries. Otherwise devices of one target share its memory, as virtual CPU devices share the machine's, less what the process itself
+ * takes. */
 #include "report/report.h"
 #include "session/session.h"
 #include "data/data.h"
@@ -22,8 +22,7 @@ int64_t nnc_batches_bytes(const nnc_plan *p)
     return NNC_DATA_BATCHES * n;
 }
 
-/* What of this machine's memory the process takes beside what every process does: 80 to 110 KiB a command in steps of 900 to 1800 commands,
- * for the graphs, the plan, its remarks and code; 190 MB in all for 8192 linear layers (32,769 commands). */
+/* Memory that a large plan takes beside what every process does: for the graphs, the plan, its remarks and code. */
 static int64_t large_plan(const nnc_plan *p)
 {
     return nnc_min64(nnc_max64(p->n_cmd - 512, 0) * (112 << 10), 256 << 20);

@@ -186,12 +186,11 @@ int nnc_compare_paths(const char *a, const char *b)
 
 void nnc_put_bytes_column(nnc_text *t, int64_t bytes, int width, bool with_sign)
 {
-    NNC_LOCAL(nnc_text) b = {0};
+    NNC_LOCAL(nnc_text) b = {.into = t};
     if (with_sign && bytes)
         nnc_putc(&b, bytes < 0 ? '-' : '+');
     nnc_put_bytes(&b, with_sign && bytes < 0 ? -bytes : bytes);
     nnc_printf(t, "%*s", width, nnc_text_str(&b));
-    t->oom |= b.oom;
 }
 
 void nnc_trim(nnc_text *t)

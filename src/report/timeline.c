@@ -161,18 +161,8 @@ typedef struct change {
 } change;
 
 /* By device and time; what is released comes first, as the next command's result may take its place. */
-static int by_time(const void *a, const void *b)
-{
-    const change *x = a, *y = b;
-    if (x->device != y->device)
-        return x->device < y->device ? -1 : 1;
-    if (x->ps != y->ps)
-        return x->ps < y->ps ? -1 : 1;
-    if ((x->bytes < 0) != (y->bytes < 0))
-        return x->bytes < 0 ? -1 : 1;
-    return x->cmd != y->cmd ? (x->cmd < y->cmd ? -1 : 1)
-                            : (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
+NNC_ORDER(by_time, change, nnc_cmp(a->device, b->device), nnc_cmp(a->ps, b->ps),
+    (b->bytes < 0) - (a->bytes < 0), nnc_cmp(a->cmd, b->cmd), nnc_cmp(a->bytes, b->bytes))
 
 static void find_workspaces(const nnc_plan *p, bool *work)
 {

@@ -141,7 +141,8 @@ nnc_status nnc_tracing_run(
 
 /* ---- predicted ------------------------------------------------------------------------------------------- */
 
-nnc_status nnc_timeline_simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c,
+/* Simulates runs first .. end - 1 of an iteration, which are equal, and appends them. */
+static nnc_status simulate(nnc_timeline *t, const nnc_plan *p, const nnc_cluster *c,
     nnc_section last, int first, int end, nnc_sink *sink)
 {
     const nnc_sim_plan_options o = {.first = SEC_main, .last = last};
@@ -175,9 +176,9 @@ static nnc_status predict(const nnc_plan *p, const char *hardware, nnc_section l
     if (!c)
         return nnc_sink_cause(sink, NNC_E_USAGE);
     NNC_TRY(nnc_timeline_of_plan("predicted", p, out, sink));
-    NNC_TRY(nnc_timeline_simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink));
+    NNC_TRY(simulate(*out, p, c, SEC_accumulate, 0, runs - 1, sink));
     const int first = runs > 1 ? runs - 1 : -1; /* a single run has no number */
-    return nnc_timeline_simulate(*out, p, c, last, first, first + 1, sink);
+    return simulate(*out, p, c, last, first, first + 1, sink);
 }
 
 nnc_status nnc_tracing_write(const nnc_tracing *x, const nnc_env *e, const char *file,

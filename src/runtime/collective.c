@@ -9,8 +9,8 @@
  * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
  * beyond the tags of commands; the rounds of a reduction keep their order.
  *
- * A participant goes from phase to phase, each of which begins messages that the next one needs: a CPU's waits between them on its stream,
- * a GPU's, whose tensors are then in host memory, are looked at by progress.c. */
+ * A participant goes from phase to phase, each of which begins messages that the next one needs. A CPU's participant waits between them on
+ * its stream. A GPU's tensors are then in host memory, and progress.c looks at its messages. */
 #include "runtime/collective.h"
 #include <math.h>
 #include <string.h>
@@ -259,7 +259,7 @@ static nnc_status add_participant(nnc_exec *e, meeting *at, int32_t i, nnc_sink 
     NNC_NEED(x && m, sink);
     *x = (participant){.e = e,
         .c = k,
-        .comm = e->ranks ? e->ranks->comm : e->self,
+        .comm = exec_comm(e),
         .me = me,
         .tag = at->tag,
         .rank = at->rank,
@@ -296,7 +296,7 @@ nnc_status nnc_exec_find_collectives(nnc_exec *e, nnc_sink *sink)
             .tag = (int)tags};
         NNC_NEED(at[k].rank && at[k].src_bytes, sink);
         tags += (int64_t)n * n;
-        if (tags > nnc_comm_most_tag(e->ranks ? e->ranks->comm : e->self))
+        if (tags > nnc_comm_most_tag(exec_comm(e)))
             return nnc_fail0(sink, NNC_E_FIT, "the plan's messages are more than there are tags");
     }
     for (int32_t i = 0; i < p->n_cmd; i++)

@@ -1,11 +1,11 @@
 /* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A stream is a ring of items that one host
  * thread fills, and a team of threads for the parallel loops of its work.
  *
- * The only stream of an executor has no thread of its own: the host's performs the items when it would wait for them (sync, or a full
- * ring), so a run costs no handing over. Several streams have a worker thread each, which sleeps while there is nothing to do, and the
+ * The only stream of an executor has no thread of its own. The host's thread performs the items when it would wait for them (sync, or a
+ * full ring), so a run costs no handing over. Several streams have a worker thread each, which sleeps while there is nothing to do, and the
  * host waits only for room or in sync. Handing over costs some three microseconds: whoever waits sleeps at once, because the host, the
- * streams and their teams are more threads than cores. These waits are Dekker-style: the waiter publishes that it sleeps, then looks
- * again; the other side publishes progress, then looks for sleepers. */
+ * streams and their teams are more threads than cores. These waits are Dekker-style: the waiter publishes that it sleeps, then looks again;
+ * the other side publishes progress, then looks for sleepers. */
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 
 enum { RING = 256 }; /* items; the host waits when a stream is this far behind */
 /* Blocks of at least this size are mapped with huge pages. In pages of 4 KiB, which lie anywhere, blocks of a part of the L2 cache conflict
- * in it by chance: 618 KB of weights that a convolution reads at each run took 105 us in most processes and 45 us in some. */
+ * in it by chance. */
 enum { PAGED = 256 << 10 };
 /* Blocks of at least this size are compared with the machine's memory, and with the limits of control groups and ulimit. */
 enum { ASKED = 16 << 20 };

@@ -1,12 +1,11 @@
 /* runtime/cuda.c -- the device "cuda": a GPU through CUDA's runtime library, opened on first use.
  *
- * A launch runs the engine on the host, which submits its kernels to the stream; a failure is known at once (the engine's status) or
- * returned by a later call for everything before it (CUDA's own errors, which persist for the process). Both are kept with the stream
- * until sync.
+ * A launch runs the engine on the host, which submits its kernels to the stream. A failure is known at once (the engine's status), or a
+ * later call returns it for everything before (CUDA's own errors, which persist for the process). Both are kept with the stream until sync.
  *
  * Copies from and to pageable memory go through two pinned blocks per stream: one is copied while the host fills or empties the other.
- * Downloaded data leaves its block when the block is needed again, or, the last of it, in the stream's order (a host function): an event
- * that is recorded after a download, and work that waits for it, comes after all of the data, whichever stream the host looks at. */
+ * Downloaded data leaves its block when the block is needed again; the last of it leaves in the stream's order (a host function). So an
+ * event that is recorded after a download, and work that waits for it, comes after all of the data, whichever stream the host looks at. */
 #include "cuda/cuda.h"
 #include "runtime/runtime.h"
 #include <string.h>
@@ -18,7 +17,7 @@ enum {
         700, /* cudaErrorIllegalAddress to cudaErrorLaunchFailure: what a kernel did */
     LAST_OF_KERNELS = 719,
     MAX_DEVICES = 64,
-    BLOCK = 4 << 20, /* bytes of pinned memory: 170 us at 25 GB/s, much more than a command costs */
+    BLOCK = 4 << 20, /* bytes of pinned memory, whose copy takes much longer than a command costs */
 };
 #define REBASE_NS INT64_C(1000000000)
 

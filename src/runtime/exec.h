@@ -143,6 +143,8 @@ typedef struct exec_ranks {
     nnc_sink *said;  /* a stream's messages about a failed command, kept until it is known whether a lost rank was the cause */
 } exec_ranks;
 
+/* The communicator of messages, to which failures are reported. */
+static inline nnc_comm *exec_comm(const nnc_exec *e) { return e->ranks ? e->ranks->comm : e->self; }
 /* Whether device d belongs to this process. */
 static inline bool nnc_exec_owns(const nnc_exec *e, int d) { return !e->ranks || e->ranks->owner[d] == e->ranks->rank; }
 

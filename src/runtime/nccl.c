@@ -218,11 +218,6 @@ static nnc_status decide(nccl *q, nnc_exec *e, verdict *v, nnc_sink *sink)
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------- */
 
-nnc_comm *nccl_comm_of(const nnc_exec *e)
-{
-    return e->ranks ? e->ranks->comm : e->self;
-}
-
 nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what)
 {
     nccl *q = e->nccl;
@@ -230,7 +225,7 @@ nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what)
     NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "rank %d: %s: NCCL: %s%s%s", e->ranks ? e->ranks->rank : 0, what,
         q->api->ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "");
-    nnc_comm_break(nccl_comm_of(e), nnc_text_str(&t));
+    nnc_comm_break(exec_comm(e), nnc_text_str(&t));
     nnc_nccl_abort(e);
     return NNC_E_PEER;
 }
@@ -241,8 +236,8 @@ nnc_status nccl_late(nnc_exec *e, const char *what)
     nnc_printf(&t,
         "rank %d: %s: through NCCL: another rank has not joined for %g s (--comm-timeout): it is "
         "lost, stopped, or slower than that",
-        e->ranks ? e->ranks->rank : 0, what, nnc_comm_timeout(nccl_comm_of(e)));
-    nnc_comm_break(nccl_comm_of(e), nnc_text_str(&t));
+        e->ranks ? e->ranks->rank : 0, what, nnc_comm_timeout(exec_comm(e)));
+    nnc_comm_break(exec_comm(e), nnc_text_str(&t));
     nnc_nccl_abort(e);
     return NNC_E_PEER;
 }
@@ -280,7 +275,7 @@ static nnc_status settle(nnc_exec *e, const clique *c, const char *what)
         if (yes)
             return NNC_OK;
         const int64_t waited = nnc_now_ns() - from;
-        if (nnc_comm_is_late(nccl_comm_of(e), waited))
+        if (nnc_comm_is_late(exec_comm(e), waited))
             return nccl_late(e, what);
         nnc_comm_pause(waited);
     }
@@ -318,7 +313,7 @@ static nnc_status start(nccl *q, nnc_exec *e, const verdict *v, nnc_sink *sink)
     e->nccl = q;
     for (int i = 0; i < q->n_clique; i++) {
         q->clique[i].id = v->id[i];
-        NNC_TRY(nnc_job_told(nccl_comm_of(e), connect(e, &q->clique[i]), sink));
+        NNC_TRY(nnc_job_told(exec_comm(e), connect(e, &q->clique[i]), sink));
     }
     return NNC_OK;
 }

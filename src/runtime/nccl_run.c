@@ -1,12 +1,11 @@
-/* runtime/nccl_run.c -- calls of NCCL in a part of a run. NCCL matches calls by their order, so each rank makes them in the plan's order: a
- * collective when the streams of all its participants here have come to it, in one group; a copy to another rank when its stream has come
- * to it; one from another rank when the commands are submitted that use its memory before. All that a call waits for is earlier in the
- * plan, on the host as on the GPU, so the first call that is not done can always go on.
+/* runtime/nccl_run.c -- calls of NCCL in a part of a run. NCCL matches calls by their order, so each rank makes them in the plan's order. A
+ * collective is called when the streams of all its participants here have come to it, in one group. A copy to another rank is called when
+ * its stream has come to it; one from another rank once the commands are submitted that use its memory before. All that a call waits for is
+ * earlier in the plan, on the host as on the GPU, so the first call that is not done can always go on.
  *
  * Calls of one communicator run in their order. Those of several on one device are put in order by events: NCCL's kernels, which wait for
  * other GPUs, must not take the room of one that another GPU waits for. */
 #include "runtime/nccl_state.h"
-#include "runtime/job.h"
 #include "runtime/progress.h"
 #include <string.h>
 
@@ -54,12 +53,9 @@ nnc_status nccl_find_ops(nccl *q, nnc_exec *e, nnc_sink *sink)
 {
     nnc_arena *a = &e->arena;
     const nnc_plan *p = e->p;
-    q->op = ARENA_NEW(a, nccl_op, p->n_cmd + 1);
-    q->op_of = ARENA_NEW(a, int, p->n_cmd + 1);
-    q->event = ARENA_NEW(a, nnc_event *, p->n_cmd + 1);
-    q->last = ARENA_NEW(a, nnc_event *, p->n_device);
-    q->called = ARENA_NEW(a, bool, p->n_device);
-    NNC_NEED(q->op && q->op_of && q->event && q->last && q->called, sink);
+    NNC_NEED(ARENA_ARRAYS(a, p->n_cmd + 1, q->op, q->op_of, q->event) &&
+                 ARENA_ARRAYS(a, p->n_device, q->last, q->called),
+        sink);
     for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++)
         NNC_TRY(add_op(q, e, i, sink));
     for (int d = 0; d < p->n_device && q->n_clique > 1; d++)
@@ -306,7 +302,7 @@ static nnc_status wait_for(nnc_exec *e, const nccl_op *o, int32_t cmd, int64_t f
         bool yes;
         const int64_t waited = nnc_now_ns() - from;
         NNC_TRY(nccl_settled(e, &q->clique[o->clique], what_of(e, o), &yes));
-        if (nnc_comm_is_late(nccl_comm_of(e), waited))
+        if (nnc_comm_is_late(exec_comm(e), waited))
             return nccl_late(e, what_of(e, o));
         nnc_comm_pause(waited);
     }

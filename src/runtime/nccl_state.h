@@ -50,9 +50,7 @@ typedef struct nccl {
 } nccl;
 
 
-/* nccl.c. The communicator that failures are reported to. */
-nnc_comm *nccl_comm_of(const nnc_exec *e);
-/* Records a failure for all communicators of this process: of an NCCL call, or by the deadline. */
+/* nccl.c. Records a failure for all communicators of this process: of an NCCL call, or by the deadline. */
 nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what);
 nnc_status nccl_late(nnc_exec *e, const char *what);
 /* Whether this process's communicators of the clique have completed their latest call. */

@@ -80,10 +80,8 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     nnc_exec *e = q->e;
     const nnc_plan *p = e->p;
     slot *s = &q->slot[k];
-    s->block = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
-    s->t.at = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
     s->turn = ARENA_NEW(&q->arena, turn, p->n_device);
-    NNC_NEED(s->block && s->t.at && s->turn, sink);
+    NNC_NEED(s->turn && ARENA_ARRAYS(&q->arena, p->n_tensor + 1, s->block, s->t.at), sink);
     for (int i = 0; i < p->n_input && k > 0; i++)
         NNC_TRY(move(q, s, p->input[i], sink));
     for (int i = 0; i < p->n_output; i++)

@@ -6,9 +6,9 @@
  *     collective               download | event | its phases (collective.c) | upload
  *
  * One thread, the caller's, looks at all of them in turn and never waits for one. The next command of each stream is submitted as soon as
- * it can be: a record after its events' users need nothing, a wait when the event has been recorded, and one that needs a message when that
- * has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing deadlocks, as on CPUs:
- * of the commands that are not done, the first in the plan can always go on.
+ * it can be. A record waits until its events' users need nothing, a wait until the event has been recorded, and one that needs a message
+ * until that has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing deadlocks,
+ * as on CPUs: of the commands that are not done, the first in the plan can always go on.
  *
  * Uploads need no other order than their message: it is sent after all that used the memory before is done, since the sender's stream
  * waited for that. */
@@ -432,11 +432,6 @@ static bool is_over(const progress *g)
     return over;
 }
 
-static nnc_comm *comm_of(const nnc_exec *e)
-{
-    return e->ranks ? e->ranks->comm : e->self;
-}
-
 static const char *what_of(const progress *g, int32_t i)
 {
     const nnc_exec *e = g->e;
@@ -454,15 +449,15 @@ static nnc_status give_up(progress *g, int32_t *at)
         int r = e->ranks->begun;
         while (r < e->ranks->end - 1 && g->arrived[r])
             r++;
-        return nnc_comm_late(comm_of(e), &e->ranks->recv[r], "copies from other ranks");
+        return nnc_comm_late(exec_comm(e), &e->ranks->recv[r], "copies from other ranks");
     }
     *at = g->left_cmd - 1;
     if (g->left)
-        return nnc_comm_late(comm_of(e), g->left, what_of(g, *at));
+        return nnc_comm_late(exec_comm(e), g->left, what_of(g, *at));
     nnc_printf(&t, "rank %d: %s: %s has not come to it for %g s (--comm-timeout)",
         e->ranks ? e->ranks->rank : 0, what_of(g, *at), e->p->device[e->p->cmd[*at].device].name,
-        nnc_comm_timeout(comm_of(e)));
-    nnc_comm_break(comm_of(e), nnc_text_str(&t));
+        nnc_comm_timeout(exec_comm(e)));
+    nnc_comm_break(exec_comm(e), nnc_text_str(&t));
     return NNC_E_PEER;
 }
 
@@ -490,7 +485,7 @@ nnc_status nnc_progress_run(nnc_exec *e, int32_t first, int32_t end, bool timed,
         }
         if (e->nccl) /* also where all that is waited for are messages */
             NNC_TRY(nnc_nccl_look(e, g->left_cmd ? what_of(g, g->left_cmd - 1) : "a run"));
-        if (nnc_comm_is_late(comm_of(e), now - since))
+        if (nnc_comm_is_late(exec_comm(e), now - since))
             return give_up(g, at);
         nnc_comm_pause(now - since);
     }
@@ -638,18 +633,11 @@ static nnc_status alloc(progress *g, nnc_sink *sink)
     for (int d = 0; d < e->p->n_device; d++)
         streams += e->p->device[d].streams;
     g->queue = ARENA_NEW(a, queue, streams);
-    g->order = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->issued = ARENA_NEW(a, bool, e->p->n_cmd + 1);
-    g->hosted = ARENA_NEW(a, hosted *, e->p->n_cmd + 1);
-    g->sending = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->sent = ARENA_NEW(a, int32_t, e->p->n_cmd + 1);
-    g->receive = ARENA_NEW(a, char *, n_recv + 1);
-    g->arrived = ARENA_NEW(a, bool, n_recv + 1);
-    g->asked = ARENA_NEW(a, bool, n_recv + 1);
-    g->lent = ARENA_NEW(a, nnc_event *, e->p->n_cmd + 1);
     g->card = ARENA_NEW(a, card, e->p->n_device);
-    NNC_NEED(g->queue && g->order && g->issued && g->hosted && g->sending && g->sent &&
-                 g->receive && g->arrived && g->asked && g->lent && g->card,
+    NNC_NEED(g->queue && g->card &&
+                 ARENA_ARRAYS(a, e->p->n_cmd + 1, g->order, g->issued, g->hosted, g->sending,
+                     g->sent, g->lent) &&
+                 ARENA_ARRAYS(a, n_recv + 1, g->receive, g->arrived, g->asked),
         sink);
     return NNC_OK;
 }

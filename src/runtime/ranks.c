@@ -1,14 +1,14 @@
-/* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone: each rank executes the commands
- * of its own devices, in the plan's order, and what connects devices of two ranks becomes messages whose tag is the command's number:
+/* runtime/ranks.c -- one plan over several ranks. The plan is the one that a process would execute alone. Each rank executes the commands
+ * of its own devices, in the plan's order. Connections between devices of two ranks become messages whose tag is the command's number:
  *
  *   copy from an own device to another rank's   the data; its message begins on the copy's stream, which goes on (sends.c)
  *   copy from another rank's to an own device   received into place; begun when the part of the run begins
  *   wait for an event of another rank           a message without data, sent after the record; and the copies that come before the record
  *                                               in the plan are waited for
  *
- * That a copy is received from the beginning on is what a copy in one process does: its data comes when its stream comes to it, and by then
- * nobody uses the bytes that it overwrites, as the verifier has shown by the events, which are messages here. Nothing deadlocks: a command
- * waits for commands before it in the plan only, so of those that are not done the first in the plan can always go on.
+ * A copy may be received from the beginning on, as in one process: its data comes when its stream comes to it. By then nobody uses the
+ * bytes that it overwrites: the verifier has shown that by the events, which are messages here. Nothing deadlocks: a command waits for
+ * commands before it in the plan only, so of those that are not done the first in the plan can always go on.
  *
  * GPUs do the same through pinned memory (progress.c).
  *
@@ -35,18 +35,10 @@ static nnc_status alloc_ranks(nnc_exec *e, exec_ranks *k, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     k->owner = ARENA_NEW(&e->arena, int, p->n_device);
-    k->at = ARENA_NEW(&e->arena, crossing, p->n_cmd + 1);
-    k->recv = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
-    k->recv_cmd = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
-    k->first_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
-    k->n_lent = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
-    k->lent = ARENA_NEW(&e->arena, _Atomic int, p->n_cmd + 1);
-    k->signal = ARENA_NEW(&e->arena, nnc_message, p->n_cmd + 1);
-    k->signalled = ARENA_NEW(&e->arena, int32_t, p->n_cmd + 1);
-    k->next_wait = ARENA_NEW(&e->arena, int, p->n_cmd + 1);
     k->first_wait = ARENA_NEW(&e->arena, int, p->n_event + 1);
-    NNC_NEED(k->owner && k->at && k->recv && k->recv_cmd && k->next_wait && k->first_wait &&
-                 k->signal && k->signalled && k->n_lent && k->first_lent && k->lent,
+    NNC_NEED(k->owner && k->first_wait &&
+                 ARENA_ARRAYS(&e->arena, p->n_cmd + 1, k->at, k->recv, k->recv_cmd, k->first_lent,
+                     k->n_lent, k->lent, k->signal, k->signalled, k->next_wait),
         sink);
     memset(k->first_wait, 0xff, ((size_t)p->n_event + 1) * sizeof *k->first_wait);
     for (int d = 0; d < p->n_device; d++)

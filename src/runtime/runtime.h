@@ -63,10 +63,10 @@ typedef struct nnc_device_api {
     bool (*fired)(nnc_stream *s, const nnc_event *e);
     /* Time at which a recorded event fired, in ns of the device's clock; -1 = not yet */
     int64_t (*event_ns)(const nnc_event *e);
-    /* Capture of work that the device can repeat at lower cost than command by command; all NULL where unsupported. Between begin and
-     * end, work submitted to s is recorded instead of run; other streams join the capture when they wait on an event recorded in it. s
-     * must wait for them all before the end. No sync, upload, download or alloc in between. begin or end returns a failure; then
-     * nothing was captured, all streams are as before, and no later call sees the failure. */
+    /* Capture of work that the device can repeat at lower cost than command by command; all NULL where unsupported. Between begin and end,
+     * work submitted to s is recorded instead of run; other streams join the capture when they wait on an event recorded in it. Stream s
+     * must wait for them all before the end. No sync, upload, download or alloc in between. begin or end returns a failure; then nothing
+     * was captured, all streams are as before, and no later call sees the failure. */
     nnc_status (*capture_begin)(nnc_stream *s, nnc_sink *sink);
     nnc_status (*capture_end)(nnc_stream *s, nnc_capture **out, nnc_sink *sink);
     nnc_status (*replay)(nnc_stream *s, nnc_capture *c); /* runs all of it, in s's order */

@@ -1,5 +1,5 @@
 /* runtime/sends.c -- copies to other ranks that do not hold their stream. MPI takes a large message only when the receiver looks for it,
- * and a receiver that computes looks between two commands: a sender that waited for it would lose a command's time for each message.
+ * and a receiver that computes looks between two commands. A sender that waited for it would lose a command's time for each message.
  *
  * So the copy begins its message, and the stream goes on. Where the part uses the memory again, which planned memory mostly is, soon, a
  * message of up to 1 MiB is copied to a block of its own first, 16 MiB in all. Until the message of another is done, nobody writes what it

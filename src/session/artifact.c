@@ -1,6 +1,6 @@
 /* session/artifact.c -- a compiled model in one file: a first line with the manifest's size and hash, the manifest (JSON), then the
- * sections that it lists: graph before and after the passes, plan, remarks, machine code, and embedded weights. Every section has a
- * checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
+ * sections that it lists. They are the graph before and after the passes, plan, remarks, machine code, and embedded weights. Every section
+ * has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
 #include "session/session.h"
 #include <limits.h>
 #include <math.h>
@@ -44,8 +44,8 @@ static bool folder_of(const char *file, char out[PATH_MAX])
     return realpath(dir, out) != NULL;
 }
 
-/* The path of `file` relative to the folder that the artifact is written into, so that both can be moved together; absolute where it was
- * given so, or where the artifact has no folder (a pipe). */
+/* The path of `file` relative to the folder that the artifact is written into, so that both can be moved together. It is absolute where it
+ * was given so, or where the artifact has no folder (a pipe). */
 static const char *path_from(nnc_arena *a, const char *artifact, const char *file)
 {
     char to[PATH_MAX], from[PATH_MAX], target[PATH_MAX];
@@ -210,7 +210,7 @@ static void manifest(writer *w)
 {
     char hex[33];
     const nnc_plan *p = w->a->plan;
-    NNC_LOCAL(nnc_text) targets = {0};
+    NNC_LOCAL(nnc_text) targets = {.into = &w->manifest};
     bool cpu = false;
     for (int d = 0; d < p->n_device; d++)
         cpu = cpu || !nnc_plan_on_gpu(&p->device[d]);
@@ -237,7 +237,6 @@ static void manifest(writer *w)
     if (w->a->source->given)
         nnc_given_put(w->a->source->given, &j);
     nnc_json_end(&j, '}');
-    w->manifest.oom |= targets.oom;
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)

@@ -3,7 +3,6 @@
  * all ways. Memory and time of each are estimated from the graph that recompute leaves (plan/estimate.c), and few are planned, without
  * machine code: the fastest by estimate of those that may fit, until one does. */
 #include "session/session.h"
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct way {

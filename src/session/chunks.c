@@ -1,11 +1,12 @@
-/* session/chunks.c -- models larger than their GPU: the plan is for a part of the rows and is executed once per part (chunk), copies of
- * one chunk overlapping with computing of another (runtime/pipe.c). nnc sweep divides models larger than a CPU's memory in the same way.
+/* session/chunks.c -- models larger than their GPU. The plan is for a part of the rows and is executed once per part (chunk). Copies of one
+ * chunk overlap with computing of another (runtime/pipe.c). The command nnc sweep divides models larger than a CPU's memory in the same
+ * way.
  *
  * Rows are dimension 0 of the outputs and of those inputs that carry it unchanged through every node (decided by ir/sample.c from the
- * nodes' dimensions); other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows,
- * the last chunk begins earlier and recomputes some rows, so that one plan suffices. The smallest number of chunks is found by
- * planning without machine code: first as many as the last plan's bytes suggest, between the largest number known not to fit and the
- * smallest known to fit; after a few attempts by bisection. */
+ * nodes' dimensions); other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows, the
+ * last chunk begins earlier and recomputes some rows, so that one plan suffices. The smallest number of chunks is found by planning without
+ * machine code. It lies between the largest number known not to fit and the smallest known to fit. The last plan's bytes suggest the next
+ * attempt; after a few of them, bisection does. */
 #include "session/session.h"
 #include <string.h>
 

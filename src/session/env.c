@@ -3,7 +3,6 @@
 #include "session/session.h"
 #include "engines/engines.h"
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

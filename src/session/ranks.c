@@ -2,7 +2,6 @@
 #include "session/session.h"
 #include "session/train.h"
 #include <sched.h>
-#include <unistd.h>
 
 enum { TIMEOUT_S = 600 };
 

@@ -29,16 +29,9 @@ typedef struct state_key {
     int device, i;
 } state_key;
 
-static int by_name(const void *x, const void *y)
-{
-    return strcmp(((const state_key *)x)->name, ((const state_key *)y)->name);
-}
+NNC_ORDER(by_name, state_key, strcmp(a->name, b->name))
 
-static int by_name_and_device(const void *x, const void *y)
-{
-    const state_key *a = x, *b = y;
-    return nnc_then(by_name(a, b), nnc_then(a->device - b->device, a->i - b->i));
-}
+NNC_ORDER(by_name_and_device, state_key, by_name(a, b), a->device - b->device, a->i - b->i)
 
 /* The name of copy number `copy`, on another device than the first one's, whichever that is: a checkpoint of two replicas may go on with
  * more devices for each. A weight may be called so already. NULL: out of memory. */
@@ -57,9 +50,8 @@ static nnc_status name_states(nnc_session *s, nnc_sink *sink)
     const nnc_plan *p = s->plan;
     NNC_FREED const char **weight = nnc_calloc((size_t)p->n_tensor + 1, sizeof *weight);
     NNC_FREED state_key *key = nnc_calloc((size_t)p->n_update + 1, sizeof *key);
-    s->state = ARENA_NEW(&s->names, const char *, p->n_update + 1);
-    s->state_of = ARENA_NEW(&s->names, const char *, p->n_update + 1);
-    NNC_NEED(weight && key && s->state && s->state_of, sink);
+    NNC_NEED(
+        weight && key && ARENA_ARRAYS(&s->names, p->n_update + 1, s->state, s->state_of), sink);
     for (int c = 0; c < p->n_cmd; c++)
         if (p->cmd[c].kind == CMD_weight && !p->weight[p->cmd[c].item].n_part)
             weight[p->cmd[c].arg[0]] = p->weight[p->cmd[c].item].name;

@@ -1,5 +1,5 @@
-/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root; those that are
- * made from it read the model from what the root keeps (base/given.h) and their weights from where the root has them, so they keep the
+/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root. Those that are
+ * made from it read the model from what the root keeps (base/given.h), and their weights from where the root has them. So they keep the
  * root alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
 #include "session/session.h"
 #include <string.h>

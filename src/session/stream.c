@@ -47,11 +47,7 @@ static nnc_status host_memory(nnc_session *s, int way, nnc_sink *sink)
     side *o = &m->side[way];
     o->n = way == NNC_UP ? p->n_input : p->n_output;
     o->tensor = way == NNC_UP ? p->input : p->output;
-    o->at = ARENA_NEW(&m->arena, char *, o->n);
-    o->direct = ARENA_NEW(&m->arena, bool, o->n);
-    o->step = ARENA_NEW(&m->arena, int64_t, o->n);
-    o->last = ARENA_NEW(&m->arena, int64_t, o->n);
-    NNC_NEED(o->at && o->direct && o->step && o->last, sink);
+    NNC_NEED(ARENA_ARRAYS(&m->arena, o->n, o->at, o->direct, o->step, o->last), sink);
     for (int i = 0; i < o->n; i++) {
         void *memory;
         int64_t bytes = bytes_of(s, way, i), part = nnc_type_bytes(&p->tensor[o->tensor[i]].type);

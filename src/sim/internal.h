@@ -85,7 +85,6 @@ struct nnc_sim {
 void sim_share(nnc_sim *s);
 /* run.c */
 void sim_push(nnc_sim *s, int64_t ps, int32_t task);
-void sim_dirty(nnc_sim *s, int resource);
 static inline int sim_cores_of(const nnc_sim *s, int device)
 {
     return s->n_link + 2 * s->n_device + (s->c ? nnc_cluster_node(s->c, device) : 0);

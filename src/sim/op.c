@@ -134,12 +134,6 @@ static const nnc_op_speed *find_row(const nnc_cluster_kind *k, const nnc_sim_op 
     return row ? row : find_row_of(k, op, false);
 }
 
-static nnc_op_speed speed_of(const nnc_cluster_kind *k, const nnc_sim_op *op)
-{
-    const nnc_op_speed *row = find_row(k, op);
-    return row ? *row : default_speed(k, op);
-}
-
 double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op)
 {
     const nnc_op_speed *row = find_row(k, op);
@@ -185,7 +179,7 @@ static int64_t whole_ps(double ps)
 
 int64_t nnc_sim_op_ps(const nnc_cluster_kind *k, const nnc_sim_op *op, const char **how)
 {
-    const nnc_op_speed s = speed_of(k, op);
+    const nnc_op_speed *row = find_row(k, op), s = row ? *row : default_speed(k, op);
     const char *unused;
     how = how ? how : &unused;
     if (s.n_point) {

@@ -26,17 +26,12 @@ typedef struct walk {
 
 /* ---- devices -------------------------------------------------------------------------------------------------------- */
 
-static nnc_tkind kind_of(const nnc_plan *p, int d)
-{
-    return strncmp(p->device[d].name, "cuda", 4) ? NNC_T_cpu : NNC_T_cuda;
-}
-
 /* By default, the devices of a kind in their order. */
 static nnc_status map_devices(walk *w)
 {
     int next[2] = {0, 0};
     for (int d = 0; d < w->p->n_device; d++) {
-        const nnc_tkind kind = kind_of(w->p, d);
+        const nnc_tkind kind = strncmp(w->p->device[d].name, "cuda", 4) ? NNC_T_cpu : NNC_T_cuda;
         int at = w->o->device ? w->o->device[d] : next[kind];
         while (!w->o->device && at < w->c->n_device && nnc_cluster_target(w->c, at)->kind != kind)
             at++;
@@ -105,9 +100,7 @@ static nnc_status sort_tensors(walk *w)
 {
     int *n = &w->n_tensor;
     nnc_arena *a = &w->out->arena;
-    w->by_first = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
-    w->by_last = ARENA_NEW(a, int32_t, w->p->n_tensor + 1);
-    NNC_NEED(w->by_first && w->by_last, w->sink);
+    NNC_NEED(ARENA_ARRAYS(a, w->p->n_tensor + 1, w->by_first, w->by_last), w->sink);
     for (int32_t t = 0; t < w->p->n_tensor; t++)
         if (owns_memory(w, t))
             w->by_first[(*n)++] = t;

@@ -46,7 +46,7 @@ static sim_event pop(nnc_sim *s)
 
 /* ---- starts and ends ------------------------------------------------------------------------------------------------ */
 
-void sim_dirty(nnc_sim *s, int resource)
+static void mark_dirty(nnc_sim *s, int resource)
 {
     if (s->resource[resource].mark == s->mark)
         return;
@@ -69,7 +69,7 @@ static void change_device(nnc_sim *s, const sim_task *t, int lane, int by)
     if (t->kind == SIM_collective) {
         d->collectives += by;
         if (d->overlap > 1)
-            sim_dirty(s, sim_compute_of(s, device));
+            mark_dirty(s, sim_compute_of(s, device));
     }
 }
 
@@ -99,7 +99,7 @@ static void activate(nnc_sim *s, int32_t id)
         }
         r->cap_active = (int)cap;
         r->active[r->n_active++] = id;
-        sim_dirty(s, t->use[i].resource);
+        mark_dirty(s, t->use[i].resource);
     }
 }
 
@@ -191,7 +191,7 @@ static void leave_resources(nnc_sim *s, const sim_task *t, int32_t id)
             k++;
         memmove(&r->active[k], &r->active[k + 1], (size_t)(r->n_active - k - 1) * sizeof id);
         r->n_active--;
-        sim_dirty(s, t->use[i].resource);
+        mark_dirty(s, t->use[i].resource);
     }
 }
 
@@ -275,11 +275,9 @@ static nnc_status stuck(const nnc_sim *s, nnc_sink *sink)
 nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink)
 {
     const size_t tasks = (size_t)s->n_task + 1, resources = (size_t)s->n_resource + 1;
-    s->ready = ARENA_NEW(&s->arena, int32_t, tasks);
-    s->flow = ARENA_NEW(&s->arena, int32_t, tasks);
-    s->dirty = ARENA_NEW(&s->arena, int32_t, resources);
-    s->found = ARENA_NEW(&s->arena, int32_t, resources);
-    NNC_NEED(s->ready && s->flow && s->dirty && s->found, sink);
+    NNC_NEED(ARENA_ARRAYS(&s->arena, tasks, s->ready, s->flow) &&
+                 ARENA_ARRAYS(&s->arena, resources, s->dirty, s->found),
+        sink);
     s->mark = 1;
     for (int32_t id = 0; id < s->n_task; id++)
         if (!s->task[id].n_wait)

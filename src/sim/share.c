@@ -1,6 +1,6 @@
-/* sim/share.c -- max-min fair rates. Tasks that run at the same time are connected when they use a common resource; only the connected
- * sets with a change are computed again. In such a set all rates grow together, in terms of what a task takes from its most loaded
- * resource, until a task has its own maximum or a resource is full: its tasks are done, and the others grow on.
+/* sim/share.c -- max-min fair rates. Tasks that run at the same time are connected when they use a common resource; only the connected sets
+ * with a change are computed again. In such a set all rates grow together, in terms of what a task takes from its most loaded resource.
+ * When a task has its own maximum, or a resource is full, its tasks are done, and the others grow on.
  *
  * Terminates: each round fixes at least one task. */
 #include "sim/internal.h"

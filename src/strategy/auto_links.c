@@ -3,7 +3,6 @@
  *
  * Nodes are equal, so what differs is which devices of a node take part and on how many nodes. The search's times of collectives are known
  * at powers of two of the bytes and interpolated. A message takes no longer than a larger one, to which it could be padded. */
-#include "session/session.h"
 #include "strategy/auto.h"
 #include <math.h>
 #include <string.h>

@@ -55,8 +55,8 @@ static nnc_search_collective reduction_of(const combined *m)
     return m->c->zero ? SEARCH_reduce_scatter : SEARCH_allreduce;
 }
 
-/* Collectives of the gradients of stage d, or of the weights that they update, after a task: one, or where plans have small ones apart,
- * one of each block's large gradients and one of all small ones. Returns the last one. */
+/* Collectives of the gradients of stage d, or of the weights that they update, after a task. There is one; where plans have small ones
+ * apart, one of each block's large gradients and one of all small ones. Returns the last one. */
 static int exchange(combined *m, int d, nnc_search_collective kind, int after)
 {
     const nnc_combination *c = m->c;

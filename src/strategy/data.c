@@ -14,9 +14,9 @@ static int64_t backward_ns(const rows *r, int b, int micro)
 }
 
 /* The plan of replicas with k micro-batches each. Collectives run beside the last backward pass on a stream of their own, where one run has
- * all micro-batches: runs that accumulate have sums of gradients, which are complete, and reduced, after all of the pass. On GPUs plans
- * have that stream; CPUs share their cores with it, and with ZeRO's stage 2 gradients that wait for it take the memory that the stage is
- * there to save, so that it is the user's choice (--streams=2). */
+ * all micro-batches. Runs that accumulate have sums of gradients, which are complete, and reduced, after all of the pass. On GPUs plans
+ * have that stream. CPUs share their cores with it, and with ZeRO's stage 2 gradients that wait for it take the memory that the stage
+ * saves: there it is the user's choice (--streams=2). */
 nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
 {
     enum { MOST_COPIES = 32 }; /* of the passes, of all devices: each is compiled */

@@ -1,5 +1,4 @@
 /* strategy/links.c -- overheads of described CPU devices, beside their commands. */
-#include "session/session.h"
 #include "strategy/row.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* strategy/measure.c -- what a model's layers cost, from its plan for one device: each command's time, FLOPs and bytes go to the
- * layers that it names, each tensor's bytes to the layers of the command that writes it.
+/* strategy/measure.c -- what a model's layers cost, from its plan for one device. Each command's time, FLOPs and bytes go to the layers
+ * that it names, each tensor's bytes to the layers of the command that writes it.
  *
  * A command of several layers (a fused kernel) divides its time among them in proportion to what they would take alone. Layers that a
  * command of the forward pass joins are one block, which is not cut. */
@@ -53,12 +53,9 @@ static nnc_status find_layers(measure *s)
 {
     nnc_partition_model *m = s->m;
     const nnc_graph *g = s->g;
-    m->layer = ARENA_NEW(s->a, const char *, g->n_node + 1);
-    m->device = ARENA_NEW(s->a, int, g->n_node + 1);
-    m->generated = ARENA_NEW(s->a, bool, g->n_node + 1);
-    s->layer_of = ARENA_NEW(&s->own, int32_t, g->n_node + 1);
-    s->alone = ARENA_NEW(&s->own, int64_t, g->n_node + 1);
-    NNC_NEED(m->layer && m->device && m->generated && s->layer_of && s->alone, s->sink);
+    NNC_NEED(ARENA_ARRAYS(s->a, g->n_node + 1, m->layer, m->device, m->generated) &&
+                 ARENA_ARRAYS(&s->own, g->n_node + 1, s->layer_of, s->alone),
+        s->sink);
     m->n_layer = nnc_model_layers(g, m->layer, s->layer_of);
     for (int l = 0; l < m->n_layer; l++)
         NNC_NEED(m->layer[l] = nnc_arena_strdup(s->a, m->layer[l]), s->sink);
@@ -151,11 +148,11 @@ static nnc_status find_tensors(measure *s)
 {
     const nnc_plan *p = s->plan;
     bool *other = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
-    s->gradient = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
-    s->kept = ARENA_NEW(&s->own, bool, p->n_tensor + 1);
     s->part = ARENA_NEW(&s->own, uint8_t, p->n_cmd + 1);
     s->hit = ARENA_NEW(&s->own, int, s->m->n_layer + 1);
-    NNC_NEED(other && s->gradient && s->kept && s->part && s->hit, s->sink);
+    NNC_NEED(
+        other && s->part && s->hit && ARENA_ARRAYS(&s->own, p->n_tensor + 1, s->gradient, s->kept),
+        s->sink);
     if (s->m->step)
         NNC_TRY(nnc_step_parts(p, s->part, s->sink));
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd && s->m->step; i++) {
@@ -382,17 +379,14 @@ static int64_t *gather(measure *s, const int64_t *of, const int *block, bool max
     return to;
 }
 
+enum { COSTS = sizeof(nnc_layer_costs) / sizeof(int64_t *) }; /* its fields, all of them arrays */
+
 static nnc_status gather_all(measure *s, const int *block)
 {
-    int64_t **const from[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight,
-        &s->cost.optimizer, &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states,
-        &s->cost.saved, &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled};
-    nnc_layer_costs *b = &s->m->cost;
-    int64_t **const to[] = {&b->forward, &b->backward, &b->weight, &b->optimizer, &b->flops,
-        &b->weights, &b->gradients, &b->states, &b->saved, &b->working, &b->accumulate, &b->small,
-        &b->filled};
-    for (size_t i = 0; i < NNC_COUNT(to); i++)
-        NNC_NEED(*to[i] = gather(s, *from[i], block, from[i] == &s->cost.working), s->sink);
+    nnc_layer_costs *const b = &s->m->cost;
+    int64_t **const from = &s->cost.forward, **const to = &b->forward;
+    for (size_t i = 0; i < COSTS; i++)
+        NNC_NEED(to[i] = gather(s, from[i], block, &from[i] == &s->cost.working), s->sink);
     for (int i = 0; i < s->m->n_block; i++)
         b->accumulate[i] = nnc_max64(b->accumulate[i], 0);
     return NNC_OK;
@@ -466,12 +460,11 @@ static nnc_status measure_adding(measure *s, const nnc_artifact *a, const nnc_tr
 
 static nnc_status attribute(measure *s)
 {
-    int64_t **const v[] = {&s->cost.forward, &s->cost.backward, &s->cost.weight, &s->cost.optimizer,
-        &s->cost.flops, &s->cost.weights, &s->cost.gradients, &s->cost.states, &s->cost.saved,
-        &s->cost.working, &s->cost.accumulate, &s->cost.small, &s->cost.filled, &s->trained};
     int *block;
-    for (size_t i = 0; i < NNC_COUNT(v); i++)
-        NNC_NEED(*v[i] = ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1), s->sink);
+    for (size_t i = 0; i <= COSTS; i++)
+        NNC_NEED(*(i < COSTS ? &s->cost.forward + i : &s->trained) =
+                     ARENA_NEW(&s->own, int64_t, s->m->n_layer + 1),
+            s->sink);
     NNC_TRY(find_tensors(s));
     NNC_TRY(s->training ? add_weights(s) : add_kept(s));
     for (int i = nnc_plan_first(s->plan, SEC_main); i < s->plan->n_cmd; i++)

@@ -145,9 +145,8 @@ static void json_row(nnc_json_writer *w, const nnc_partition_table *t, const nnc
     nnc_partition_run_json(w, t, r);
     if (r->place)
         NNC_JSON(w, J_STRING("place", r->place));
-    NNC_LOCAL(nnc_text) command = {0};
+    NNC_LOCAL(nnc_text) command = {.into = w->out};
     put_command(t, r, &command);
-    w->out->oom = w->out->oom || command.oom;
     if (command.n)
         NNC_JSON(w, J_STRING("command", nnc_text_str(&command)));
     if (r->note)
@@ -258,21 +257,19 @@ static bool is_narrow(const nnc_partition_table *t)
 /* An estimate is marked. */
 static void put_memory(nnc_text *t, const nnc_partition_row *r, int64_t bytes, int width)
 {
-    NNC_LOCAL(nnc_text) b = {0};
+    NNC_LOCAL(nnc_text) b = {.into = t};
     nnc_puts(&b, r->planned || !bytes ? "" : "~");
     nnc_put_bytes(&b, bytes);
     nnc_printf(t, "%*s", width, nnc_text_str(&b));
-    t->oom |= b.oom;
 }
 
 /* Time of an iteration, of a sample unless the table is narrow, and samples per second. An estimate beside simulations is marked. */
 static void put_speed(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
-    NNC_LOCAL(nnc_text) time = {0};
+    NNC_LOCAL(nnc_text) time = {.into = out};
     nnc_puts(&time, t->cluster && !r->simulated_shares ? "~" : "");
     put_time(&time, nnc_ms(r->iteration_ns), 0);
     nnc_printf(out, " %10s", nnc_text_str(&time));
-    out->oom |= time.oom;
     if (!is_narrow(t)) {
         nnc_putc(out, ' ');
         put_time(out, nnc_ms(r->iteration_ns) / ((double)t->micro * (double)t->m->batch), 9);
@@ -386,7 +383,7 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
         nnc_printf(out, "  note: %s\n", r->note);
     if (r->search)
         nnc_partition_put_search(r->search, out);
-    NNC_LOCAL(nnc_text) command = {0};
+    NNC_LOCAL(nnc_text) command = {.into = out};
     put_command(t, r, &command);
     if (command.n)
         nnc_printf(
@@ -394,7 +391,6 @@ static void text_devices(const nnc_partition_table *t, const nnc_partition_row *
     if (command.n && run_batch(t, r) != t->m->batch && !t->sets_batch)
         nnc_printf(out, " # a batch of %lld", (long long)run_batch(t, r));
     nnc_puts(out, command.n ? "\n" : "");
-    out->oom = out->oom || command.oom;
 }
 
 /* The blocks, each with its layers. */
@@ -483,9 +479,8 @@ static void text_head(const nnc_partition_table *t, nnc_text *out)
 
 static void print_head(const nnc_partition_table *t, nnc_text *out)
 {
-    NNC_LOCAL(nnc_text) head = {0};
+    NNC_LOCAL(nnc_text) head = {.into = out};
     text_head(t, &head);
-    out->oom = out->oom || head.oom;
     char *second = head.s ? strstr(head.s, "\nAn iteration") : NULL;
     if (!is_narrow(t) || !second) {
         nnc_printf(out, "%s\n", nnc_text_str(&head));

@@ -26,8 +26,6 @@ typedef struct rows {
 
 /* Returns the sum of v[i .. j-1]. */
 int64_t row_range(const int64_t *v, int i, int j);
-/* Nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
-int64_t row_pass_ns(const rows *r, int i, int j);
 /* Nanoseconds that adding gradients costs each of a device's k micro-batches. */
 int64_t row_adding_ns(const rows *r, int i, int j, int k);
 /* Adds the memory of blocks i .. j-1, with n micro-batches in flight, to a device. */

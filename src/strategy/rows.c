@@ -33,7 +33,8 @@ int64_t row_adding_ns(const rows *r, int i, int j, int k)
     return k > 1 ? row_range(r->m->cost.accumulate, i, j) : 0;
 }
 
-int64_t row_pass_ns(const rows *r, int i, int j)
+/* Nanoseconds of all passes of one micro-batch through blocks i .. j-1. */
+static int64_t pass_ns(const rows *r, int i, int j)
 {
     const nnc_layer_costs *of = &r->m->cost;
     return nnc_add_sat(nnc_add_sat(row_range(of->forward, i, j), row_range(of->backward, i, j)),
@@ -182,8 +183,8 @@ static bool is_last(const placed *p, const nnc_edge *e, int b)
     return last;
 }
 
-/* Adds the gradients of block b's weights to those that are still to be computed, of so many nanoseconds: for little memory plans compute
- * first the gradients that blocks before it need where these take much less time. Returns what is computed before block b's pass. */
+/* Adds the gradients of block b's weights, of so many nanoseconds, to those that are still to be computed. To save memory, plans first
+ * compute the gradients that blocks before it need, where these take much less time. Returns what is computed before block b's pass. */
 static int64_t add_late(const rows *r, int b, int64_t *late)
 {
     const int64_t now = nnc_mul_sat(2, r->m->cost.backward[b]) < *late ? 0 : *late;
@@ -225,7 +226,7 @@ static nnc_status run_placed(
     NNC_TRY(row_tasks_make(r, used, &t));
     memset(there, 0xff, n * sizeof *there);
     memset(arrived, 0xff, n * sizeof *arrived);
-    placed p = {r, &t, device, used, row_wake_ns(r, row_pass_ns(r, 0, m->n_block)), there, late};
+    placed p = {r, &t, device, used, row_wake_ns(r, pass_ns(r, 0, m->n_block)), there, late};
     t.lane = "sends";
     t.repeat = r->micro;
     t.each = 1;
@@ -389,7 +390,7 @@ static nnc_status cut_weights(rows *r, cut_by by, int stages, int *cut)
                : by == BY_flops  ? m->cost.flops[b]
                : by == BY_memory ? m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b] +
                                        (m->step ? m->cost.saved[b] : 0)
-                                 : row_pass_ns(r, b, b + 1);
+                                 : pass_ns(r, b, b + 1);
     if (by == BY_torchgpipe)
         return nnc_cut_block_partition(w, m->n_block, stages, cut, r->sink);
     if (by == BY_deepspeed)
@@ -411,7 +412,7 @@ static nnc_status cut_best(rows *r, const nnc_pipeline *pipe, int stages, int *c
         both[b] = m->step ? 2 * m->boundary[b] : m->boundary[b];
         if (b == n)
             break;
-        time[b] = row_pass_ns(r, b, b + 1);
+        time[b] = pass_ns(r, b, b + 1);
         fixed[b] = m->cost.weights[b] + m->cost.gradients[b] + m->cost.states[b];
     }
     for (int s = 0; s < stages; s++) {

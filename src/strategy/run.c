@@ -1,5 +1,5 @@
-/* strategy/run.c -- nnc partition --run: runs the plan of every strategy that nnc executes, on virtual CPU devices or GPUs of this
- * process or over the ranks that a launcher has started, and measures iterations and each device's commands.
+/* strategy/run.c -- nnc partition --run: runs the plan of every strategy that nnc executes, and measures iterations and each device's
+ * commands. Devices are virtual CPUs or GPUs of this process, or belong to the ranks that a launcher has started.
  *
  * Strategies run in turn, an iteration each, every other round in reverse order, so that drift of the machine's speed meets all of them.
  * Strategies whose memory does not fit together are measured one after the other. `single` runs in rank 0 alone.
@@ -9,7 +9,6 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "cuda/cuda.h"
-#include "sim/sim.h"
 
 enum {
     RUN_MS = 2000,

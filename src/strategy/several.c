@@ -1,6 +1,6 @@
-/* strategy/several.c -- nnc partition of several models: each alone; all of them one after the other on a device, on streams of one
- * device, and on several devices, the longest first on the one with the least to do (LPT). On described hardware the simulator runs the
- * plans that nnc run would execute; otherwise times are sums of commands by the cost rules. */
+/* strategy/several.c -- nnc partition of several models: each alone; all in sequence on one device; on streams of one device; and on
+ * several devices, the longest first on the device with the least to do (LPT). On described hardware the simulator runs the plans that nnc
+ * run would execute; otherwise times are sums of commands by the cost rules. */
 #include "report/report.h"
 #include "session/session.h"
 #include "strategy/strategy.h"
@@ -123,9 +123,7 @@ static nnc_status add_devices(several *s)
 static nnc_status measure_all(several *s)
 {
     run *r;
-    s->ns = ARENA_NEW(&s->a, int64_t, s->n + 1);
-    s->bytes = ARENA_NEW(&s->a, int64_t, s->n + 1);
-    NNC_NEED(s->ns && s->bytes, s->sink);
+    NNC_NEED(ARENA_ARRAYS(&s->a, s->n + 1, s->ns, s->bytes), s->sink);
     for (int k = 0; k < s->n; k++)
         NNC_TRY(measure_alone(s, k));
     NNC_TRY(add_run(s, "one after the other", 1, 1, &r));

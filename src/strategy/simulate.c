@@ -3,7 +3,6 @@
  * row says, one after the other; in a step all but the last accumulate gradients. */
 #include "report/report.h"
 #include "session/session.h"
-#include "session/train.h"
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
@@ -17,12 +16,6 @@ typedef struct simulation {
     const nnc_partition_table *t;
     nnc_sink *sink;
 } simulation;
-
-/* How many times each device runs its plan in an iteration; 0: the strategy is not executed. */
-static int runs_of(const simulation *s, const nnc_partition_row *row)
-{
-    return row->why_not || s->t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
-}
 
 /* The model as the row places it. */
 static nnc_status place_model(
@@ -83,7 +76,7 @@ nnc_status nnc_partition_execution(nnc_env *e, const nnc_model *m, const nnc_tra
     nnc_compile_options o = t->o->compile;
     NNC_OWNED(nnc_graph) *g = NULL;
     *out = NULL;
-    *runs = runs_of(&s, row);
+    *runs = row->why_not || s.t->devices > NNC_MAX_DEVICES ? 0 : row->way.runs;
     if (!*runs)
         return NNC_OK;
     NNC_TRY(make_graph(&s, row, *runs, &g, &o.devices));

@@ -69,8 +69,8 @@ static double share(const double *of, const double *whole, int n, int b, int d)
     return whole[b] > 0 ? of[b * n + d] / whole[b] : d == 0;
 }
 
-/* What device d holds of these bytes of a block: in proportion to its results, but what they have more than of one device (halos, gathered
- * parts) counts once, and not as often as it is larger than they. */
+/* Part of a block's bytes that device d holds: in proportion to its results. Halos and gathered parts, by which all devices' results exceed
+ * one device's, count once. */
 static int64_t held(int64_t bytes, const double *of, const double *whole, int n, int b, int d)
 {
     const double more = of[b * n + d] - whole[b];

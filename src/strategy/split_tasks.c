@@ -4,8 +4,8 @@
  * that other devices read come right after their operand. Inputs, and the few weights that one device trains and others read, are sent
  * before everything else. A collective is in the lanes of all devices, and the backward pass begins on all devices together.
  *
- * Ops that the plan fuses into others take no time of their own: elementwise ops, slices and paddings that elementwise ops and reductions
- * of the same pass read, and elementwise ops that end a contraction. */
+ * Ops that the plan fuses into others take no time of their own. These are elementwise ops, slices and paddings that elementwise ops and
+ * reductions of the same pass read, and the elementwise epilogues of contractions. */
 #include "strategy/row.h"
 #include "strategy/strategy.h"
 #include "picture/picture.h"
@@ -96,7 +96,7 @@ static bool is_dense(const rows *r, const nnc_graph *g, const nnc_node *x)
     return dense;
 }
 
-/* joined[v]: v is a concat that the forward pass need not copy: the device's own part is written where it stands in the concat, as
+/* joined[v]: v is a concat that the forward pass need not copy. Either the device's own part is written where it stands in the concat, as
  * libraries do where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
 static bool *find_joined(const rows *r, const nnc_graph *g, nnc_arena *a)
 {

@@ -68,9 +68,8 @@ nnc_status row_add_stages(row_tasks *t, const row_pipeline_passes *of)
     pipeline x = {.t = t, .passes = of};
     t->lane = "sends";
     for (int k = 0; k < 3; k++) {
-        x.pass[k] = ARENA_NEW(t->r->a, int, (size_t)all *(size_t)p->micro + 1);
-        x.there[k] = ARENA_NEW(t->r->a, int, (size_t)all *(size_t)p->micro + 1);
-        NNC_NEED(x.pass[k] && x.there[k], t->r->sink);
+        NNC_NEED(ARENA_ARRAYS(t->r->a, (size_t)all * (size_t)p->micro + 1, x.pass[k], x.there[k]),
+            t->r->sink);
     }
     for (int d = 0; d < p->devices; d++)
         for (int i = 0; i < p->n_task; i++)

@@ -1,25 +1,15 @@
 /* strategy/strategy.c -- strategies as graphs: replicas, and pipelines whose tasks run in the order of src/partition's schedules.
  *
- * What a schedule says about each device becomes one numbering of all tasks, by the time at which they would begin if a forward pass, an
- * input gradient and a weight gradient of a stage took the same time. So no task needs one with a higher number, and on each device the
- * order is the schedule's. */
+ * A schedule's lists, one for each device, become one numbering of all tasks. Tasks are numbered by the time at which they would begin if
+ * each pass of a stage took the same time. So no task needs one with a higher number, and on each device the order is the schedule's. */
 #include "session/session.h"
-#include "session/train.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
 #include <stdlib.h>
 
-static int placed_on(const nnc_graph *g)
-{
-    int n = 1;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        n = g->node[i].device + 1 > n ? g->node[i].device + 1 : n;
-    return n;
-}
-
 bool nnc_is_placed(const nnc_graph *g)
 {
-    return placed_on(g) > 1;
+    return nnc_graph_devices(g) > 1;
 }
 
 /* ---- stages -------------------------------------------------------------------------------------------------------------- */
@@ -50,11 +40,7 @@ typedef struct begun {
     const nnc_task *task;
 } begun;
 
-static int by_start(const void *x, const void *y)
-{
-    const begun *a = x, *b = y;
-    return nnc_then(nnc_cmp(a->start, b->start), nnc_cmp(a->device, b->device));
-}
+NNC_ORDER(by_start, begun, nnc_cmp(a->start, b->start), nnc_cmp(a->device, b->device))
 
 /* Numbers the tasks of a schedule. */
 static nnc_status rank_tasks(const nnc_pipeline *p, int32_t *rank, nnc_arena *a, nnc_sink *sink)
@@ -114,7 +100,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
     const bool *whole, nnc_graph **out, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const int placed = o->strategy == NNC_STRATEGY_data ? 1 : placed_on(g);
+    const int placed = o->strategy == NNC_STRATEGY_data ? 1 : nnc_graph_devices(g);
     const int replicas = o->replicas;
     const int chunks = o->strategy == NNC_STRATEGY_interleaved ? o->chunks : 1;
     nnc_distribution d = {.replicas = replicas,

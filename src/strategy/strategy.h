@@ -246,9 +246,9 @@ static inline bool nnc_partition_named(const nnc_partition_table *t)
 {
     return t->o->n_strategy > 0 && t->n_row <= t->o->n_strategy;
 }
-/* simulate.c: makes the plan that nnc executes for a row without one, and takes its memory; its times by the simulator, too, where
- * hardware is described and all rows have plans, so that a table has times of one kind. A row whose plan is refused keeps its estimates;
- * so do others that are not executed. */
+/* simulate.c: makes the plan that nnc executes for a row without one, and takes its memory. Where hardware is described and all rows have
+ * plans, it takes times by the simulator, too, so that a table has times of one kind. A row whose plan is refused keeps its estimates; so
+ * do others that are not executed. */
 nnc_status nnc_partition_plan_row(nnc_env *e, const nnc_model *m, const nnc_training *training, const nnc_partition_table *t,
     nnc_partition_row *row, nnc_arena *arena, nnc_sink *sink) NNC_MUST;
 /* The same for all rows. */

@@ -2,7 +2,6 @@
  * and its threads. So a plan for several devices has the times that were measured in a plan for one. */
 #include "session/session.h"
 #include "strategy/strategy.h"
-#include <stdlib.h>
 
 typedef struct known {
     nnc_hash128 key;

@@ -8,8 +8,8 @@
  *     Capability".
  *   - L1: the same guide, L1 and shared memory together, per SM. L2: the architectures' white papers; H200 and B200:
  *     cudaDevAttrL2CacheSize.
- * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 delivers 32 bytes per clock to
- * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
+ * Derived: a copy reaches 0.9 of the data sheet's bandwidth, as measured on an H200. L2 delivers 32 bytes per clock to each SM (half of an
+ * A100's 64). A launch within a CUDA graph costs about 2 us. */
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>

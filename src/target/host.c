@@ -46,8 +46,8 @@ static int list_count(const char *s)
     return n > 0 ? n : 1;
 }
 
-/* Clock rate of one core in Hz, rounded to 50 MHz: the highest that the system reports; otherwise `typical_mhz`; where that is 0, half the
- * BogoMIPS (on x86 the rate of the time stamp counter, which unlike "cpu MHz" is constant), or a guess. */
+/* Clock rate of one core in Hz, rounded to 50 MHz: the highest that the system reports, otherwise `typical_mhz`. Where that is 0, half the
+ * BogoMIPS, or a guess. (On x86 that is the rate of the time stamp counter, which unlike "cpu MHz" is constant.) */
 static int64_t clock_hz(int typical_mhz)
 {
     char buf[4096];
@@ -197,8 +197,8 @@ nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm
     compute(t);
     caches(t);
     t->memory_bytes = nnc_max64(nnc_memory_limit().bytes - NNC_T_PROCESS_BYTES, 1);
-    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than ten times that;
-     * within its L2 a core copies at about 60 GB/s. */
+    /* Typical of servers: bytes read and written by one core's copies, from memory (a socket has no more than ten times that) and within
+     * its L2. */
     t->copy_bytes_s =
         (int64_t)15e9 * (t->cores < NNC_T_MEMORY_CORES ? t->cores : NNC_T_MEMORY_CORES);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;

@@ -3,7 +3,6 @@
  * Sources: NVIDIA's release notes. CUDA 13 begins at sm_75, and so do its cuBLASLt (13.x) and cuDNN from 9.11 on (also for CUDA 12);
  * CUDA 12's cuBLASLt (12.x) and cuDNN 9 up to 9.10 begin at sm_50. NCCL's versions are the same for all of them. */
 #include "target/internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct library {
@@ -105,15 +104,13 @@ static void drop_engine(nnc_target *t, const char *name)
 
 nnc_status target_read_libraries(const nnc_field_reader *r, const nnc_item *machine, nnc_target *t)
 {
-    static const nnc_field none[1];
-    const char *const names[] = {"cudnn", "cublaslt", "nccl"};
     const nnc_item *object = nnc_json_get(machine, "libraries");
     if (object && t->kind != NNC_T_cuda)
         return nnc_fields_bad(r, object, "libraries", "\"kind\": \"cuda\" where it is given");
     if (object && !nnc_is_object(object))
         return nnc_fields_bad(r, object, "libraries", "an object: {\"cudnn\": \"9.10\"}");
     if (object)
-        NNC_TRY(nnc_fields_read(r, object, none, 0, names, NNC_COUNT(names), NULL));
+        NNC_TRY(nnc_fields_read(r, object, NULL, 0, "cudnn cublaslt nccl", NULL));
     for (size_t i = 0; i < NNC_COUNT(libraries); i++) {
         const nnc_item *v = object ? nnc_json_get(object, libraries[i].name) : NULL;
         if (v)

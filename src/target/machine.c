@@ -106,7 +106,7 @@ static nnc_status read_engines(reader *r, const nnc_item *machine)
             return bad(r, v, "engines", "at most 8 entries");
         nnc_target_engine *e = &t->engine[t->n_engines];
         *e = (nnc_target_engine){0};
-        NNC_TRY(nnc_fields_read(&r->f, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
+        NNC_TRY(NNC_FIELDS(&r->f, v, engine_fields, "", e));
         if (!nnc_target_engine_kind(e->name, &kind)) {
             nnc_warn(r->f.sink, nnc_json_loc(r->f.json, v, false),
                 "%s: engine \"%s\" is unknown and ignored", r->f.what, e->name);
@@ -130,7 +130,7 @@ static nnc_status read_gpu(reader *r, const nnc_item *machine)
             "an object with sm, sms, sm_threads, shared_bytes and clock_hz");
     if (r->t->kind == NNC_T_cpu)
         return bad(r, gpu, "gpu", "\"kind\": \"cuda\" where it is given");
-    return nnc_fields_read(&r->f, gpu, gpu_fields, NNC_COUNT(gpu_fields), NULL, 0, r->t);
+    return NNC_FIELDS(&r->f, gpu, gpu_fields, "", r->t);
 }
 
 static nnc_status check_vectors(reader *r, const nnc_item *machine)
@@ -169,15 +169,10 @@ static nnc_status name_cpu(reader *r)
 
 static nnc_status read_target(reader *r, const nnc_item *root)
 {
-    static const char *const also[] = {"$schema", "kind", "gpu", "engines", "libraries"};
     nnc_target *t = r->t;
     if (!nnc_is_object(root))
         return bad(r, root, "the file", "an object");
-    NNC_TRY(nnc_fields_read(
-        &r->f, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
-    const nnc_item *schema = nnc_json_get(root, "$schema"); /* for editors */
-    if (schema && !nnc_is_string(schema))
-        return bad(r, schema, "$schema", "a string");
+    NNC_TRY(NNC_FIELDS(&r->f, root, target_fields, "$schema kind gpu engines libraries", t));
     const nnc_item *kind = nnc_json_get(root, "kind");
     if (!kind || !nnc_is_string(kind) || (strcmp(kind->text, "cpu") && strcmp(kind->text, "cuda")))
         return bad(r, kind ? kind : root, "kind", "\"cpu\" or \"cuda\"");
@@ -209,7 +204,6 @@ nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 /* Members that replace numbers of a described GPU; none is required, and what "target" says already is refused. */
 static nnc_status read_changes(reader *r, const nnc_item *machine)
 {
-    static const char *const also[] = {"gpu", "engines", "libraries"};
     nnc_field fields[NNC_COUNT(target_fields)], gpu[NNC_COUNT(gpu_fields)];
     size_t n = 0, n_gpu = 0;
     for (size_t i = 0; i < NNC_COUNT(target_fields); i++) {
@@ -223,11 +217,11 @@ static nnc_status read_changes(reader *r, const nnc_item *machine)
         n_gpu += strcmp(gpu[n_gpu].name, "sm") != 0;
     }
     const nnc_item *g = nnc_json_get(machine, "gpu");
-    NNC_TRY(nnc_fields_read(&r->f, machine, fields, n, also, NNC_COUNT(also), r->t));
+    NNC_TRY(nnc_fields_read(&r->f, machine, fields, n, "gpu engines libraries", r->t));
     if (g && !nnc_is_object(g))
         return bad(r, g, "gpu", "an object");
     if (g)
-        NNC_TRY(nnc_fields_read(&r->f, g, gpu, n_gpu, NULL, 0, r->t));
+        NNC_TRY(nnc_fields_read(&r->f, g, gpu, n_gpu, "", r->t));
     r->t->cores = r->t->sms;
     NNC_TRY(check_vectors(r, machine));
     if (nnc_json_get(machine, "engines"))

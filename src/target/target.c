@@ -12,8 +12,8 @@ bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
 }
 
-/* From cuDNN 9.19's workspaces (tests/cudnn/support.txt): bf16 is padded to 8 channels, or uses slow engines; f16 has engines for any
- * number of channels in windows up to 5x5, and is padded to 4 in larger ones. */
+/* From cuDNN 9.19's workspaces (tests/cudnn/support.txt): bf16 is padded to 8 channels, or uses slow engines. f16 has engines for any
+ * number of channels in windows up to 5x5; in larger ones it is padded to 4. */
 int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window)
 {
     if (t->kind != NNC_T_cuda || (d != DT_f16 && d != DT_bf16))

@@ -122,10 +122,7 @@ static nnc_status list(nnc_tensors *t, const nnc_type *raw, nnc_sink *sink)
         "(.bin)");
 }
 
-static int by_name(const void *x, const void *y)
-{
-    return strcmp(((const nnc_tensor_entry *)x)->name, ((const nnc_tensor_entry *)y)->name);
-}
+NNC_ORDER(by_name, nnc_tensor_entry, strcmp(a->name, b->name))
 
 static nnc_status sort(nnc_tensors *t, nnc_sink *sink)
 {

@@ -72,12 +72,8 @@ static nnc_status read_entry(
     return NNC_OK;
 }
 
-static int by_offset(const void *x, const void *y)
-{
-    const nnc_tensor_entry *a = x, *b = y;
-    return nnc_then(
-        nnc_cmp(a->offset, b->offset), nnc_cmp(a->size, b->size)); /* empty ones first */
-}
+NNC_ORDER(by_offset, nnc_tensor_entry, nnc_cmp(a->offset, b->offset),
+    nnc_cmp(a->size, b->size) /* empty ones first */)
 
 static nnc_status read_header(
     nnc_tensors *s, const nnc_item *root, int64_t data, int64_t n_data, nnc_sink *sink)

@@ -1,16 +1,15 @@
 /* train/distribute.c -- replicas and micro-batches: the step (or evaluation, or inference) of one batch becomes one of several batches.
  *
  * Each replica has a copy of the states on devices of its own, as many as the step is placed on. A micro-batch has a copy of the forward
- * and the backward pass in each replica; a run takes the batches of all, one after the other: those of the replicas for micro-batch 0, for
- * micro-batch 1, ... States that accumulate, the sums of gradients and the running statistics, pass from micro-batch to micro-batch as they
- * pass from run to run where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those runs. Then comes
- * the optimizer, once.
+ * and the backward pass in each replica. A run takes the batches of all, one after the other: those of the replicas for micro-batch 0, for
+ * micro-batch 1, ... States that accumulate, the sums of gradients and the running statistics, pass from micro-batch to micro-batch. They
+ * pass from run to run in the same way where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those
+ * runs. Then comes the optimizer, once.
  *
- * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division,
- * once a step. So
- * all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses that are
- * means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm; what moves the
- * running ones, or what all micro-batches have made of them, is the mean over the replicas, so that these are alike, too.
+ * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division, once
+ * a step. So all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses
+ * that are means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm. Running
+ * statistics move by the mean over the replicas, so that these are alike, too.
  *
  * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2
  * the gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.

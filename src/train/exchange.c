@@ -1,11 +1,11 @@
 /* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a
  * part of the weights (ZeRO's stages 1 and 2), the parts.
  *
- * With nnc_distribution.zero, elementwise nodes of the optimizer over vectors of n elements are computed for n / d of them on each of d
- * replicas, and so are the states that they update: gradients are reduce-scattered instead of allreduced, weights sliced, and what is not
- * elementwise (the slices that become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is
- * not finite, are taken over the replica's part, then over the replicas. A reduce-scatter adds in the order of the replicas, as an
- * allreduce does, so that updates have the same bits.
+ * With nnc_distribution.zero, each of d replicas computes n / d elements of the optimizer's elementwise nodes over vectors of n, and of the
+ * states that they update. Gradients are reduce-scattered instead of allreduced, weights sliced. What is not elementwise (the slices that
+ * become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is not finite, are taken over the
+ * replica's part, then over the replicas. A reduce-scatter adds in the order of the replicas, as an allreduce does, so that updates have
+ * the same bits.
  *
  * At stage 1 each replica sums the gradients of all its batches, and the sums are reduce-scattered. At stage 2 the gradients of each batch
  * are, and the sums are of parts: the states that keep them, and the elementwise nodes between. Sums are in another order then: of all
@@ -171,9 +171,9 @@ static void fill_buckets(copies *c, const bool *summed, int64_t most, bool small
     }
 }
 
-/* Running statistics are a few numbers of each of many layers: DenseNet-121 has 242 of them, whose allreduces of 29 us each took 7 ms of
- * a step of 22 on four H100. So those of a device are always one. So are gradients of small weights that the optimizer does not update
- * together (those of 24, 40 or 72 channels), and in a step of one batch statistics beside them. */
+/* Running statistics are a few numbers of each of many layers, so those of a device are always one collective. So are gradients of small
+ * weights that the optimizer does not update together (those of 24, 40 or 72 channels), and in a step of one batch statistics beside
+ * them. */
 nnc_status find_buckets(copies *c)
 {
     const nnc_graph *s = c->s;

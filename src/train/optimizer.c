@@ -4,8 +4,8 @@
  *     adam    g += wd w;  m = b1 m + (1 - b1) g;  s = b2 s + (1 - b2) g^2;  w -= lr (m/(1 - b1^t)) / (sqrt(s/(1 - b2^t)) + eps)
  *     adamw   w -= lr wd w, then adam without wd   (Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019)
  *
- * One kernel for all but large weights of a device: the graph puts them side by side, updates them as one value and cuts it again, which
- * the pass in_place makes a matter of where they lie. */
+ * One kernel updates all but large weights of a device: the graph concatenates them, updates them as one value and slices it again. The
+ * pass in_place makes these copies placements in memory. */
 #include "autodiff/autodiff.h"
 #include "train/internal.h"
 
@@ -25,8 +25,7 @@ typedef struct optimizer {
 /* ---- weights that are updated together ------------------------------------------------------------------------------------ */
 
 /* Weights of more elements are updated by kernels of their own: these take longer than launches on any machine, and their gradients need
- * not wait for the others. On a CPU those by few rows are computed in the kernel that updates the weight, and never stored: a step of 64
- * linear layers of 2^17 weights, one row each, one thread, takes 1.5 ms; one kernel for all, after their gradients, took 10. */
+ * not wait for the others. On a CPU those by few rows are computed in the kernel that updates the weight, and never stored. */
 enum { LARGE = 1 << 16, ALIGN = 16 /* elements: libraries on GPUs take 64 bytes */ };
 
 bool nnc_train_updates_alone(const nnc_type *weight)

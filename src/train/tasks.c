@@ -138,9 +138,7 @@ static nnc_status find_chains(step_facts *f)
 {
     const nnc_graph *s = f->s;
     const size_t n = (size_t)s->n_value + 1;
-    f->update = ARENA_NEW(f->a, nnc_ref, n);
-    f->chain = ARENA_NEW(f->a, nnc_ref, n);
-    NNC_NEED(f->update && f->chain, f->sink);
+    NNC_NEED(ARENA_ARRAYS(f->a, n, f->update, f->chain), f->sink);
     memset(f->update, 0xff, n * sizeof *f->update);
     memset(f->chain, 0xff, n * sizeof *f->chain);
     for (uint32_t i = nnc_result_outputs(s); i < s->n_output; i++)

@@ -209,17 +209,12 @@ static nnc_status add_states(const trainer *t, stored *x, nnc_arena *a)
     return NNC_OK;
 }
 
-static int by_text(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
 /* Tensors are read by name: a file that has one twice could not be read. */
 static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
 {
     const char **name = nnc_arena_memdup(a, x->name, ((size_t)x->n + 1) * sizeof *name);
     NNC_NEED(name, t->sink);
-    qsort(name, (size_t)x->n, sizeof *name, by_text);
+    qsort(name, (size_t)x->n, sizeof *name, nnc_by_text);
     for (int i = 1; i < x->n; i++)
         if (!strcmp(name[i - 1], name[i]))
             return nnc_fail(t->sink, NNC_E_MODEL, (nnc_loc){.file = t->o->checkpoint},
@@ -232,13 +227,7 @@ static nnc_status check_names(const trainer *t, const stored *x, nnc_arena *a)
 static nnc_status make_stored(const trainer *t, stored *x, nnc_arena *a)
 {
     const int most = (int)t->model->n_node + nnc_session_states(t->train.session) + 4;
-    x->name = ARENA_NEW(a, const char *, most);
-    x->type = ARENA_NEW(a, const nnc_type *, most);
-    x->state = ARENA_NEW(a, int, most);
-    x->weight = ARENA_NEW(a, const nnc_weight *, most);
-    x->own = ARENA_NEW(a, const void *, most);
-    x->sum = ARENA_NEW(a, char *, most);
-    NNC_NEED(x->name && x->type && x->state && x->weight && x->own && x->sum, t->sink);
+    NNC_NEED(ARENA_ARRAYS(a, most, x->name, x->type, x->state, x->weight, x->own, x->sum), t->sink);
     NNC_TRY(add_states(t, x, a));
     NNC_TRY(check_names(t, x, a));
     int64_t bytes = 1;

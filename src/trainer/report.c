@@ -66,11 +66,10 @@ static nnc_status begin_log(trainer *t)
         return NNC_OK;
     nnc_puts(&line, "{\"weights\": [");
     for (const char *p = t->model->head; *p; p += strcspn(p, "\n"), p += *p == '\n') {
-        NNC_LOCAL(nnc_text) one = {0};
+        NNC_LOCAL(nnc_text) one = {.into = &line};
         nnc_putn(&one, p, strcspn(p, "\n"));
         nnc_puts(&line, p > t->model->head ? ", " : "");
         nnc_put_json_string(&line, nnc_text_str(&one));
-        line.oom = line.oom || one.oom;
     }
     nnc_putc(&line, ']');
     return log_line(t, &line);

@@ -121,13 +121,9 @@ nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink
 /* The learning rate of step t->step + 1. */
 static inline double trainer_rate(const trainer *t) { return nnc_rate_at(&t->o->rate, t->step, t->steps, t->per_epoch); }
 void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first); /* nnc_data_begin */
-/* Sets the next batch of the data as p's inputs. */
-nnc_status trainer_next(trainer *t, program *p) NNC_MUST;
-/* Sets the inputs that depend on the step, such as the learning rate, for batch k of step t->step + 1. */
-nnc_status trainer_set_step(trainer *t, program *p, int k) NNC_MUST;
-/* trainer_set_step, then runs p on its inputs. The loss is the mean of p->loss_of. States do not change until trainer_update. */
+/* Sets the inputs that depend on the step, then runs p. The loss is the mean of p->loss_of. States do not change until trainer_update. */
 nnc_status trainer_forward(trainer *t, program *p, int k, double *loss) NNC_MUST;
-/* trainer_next, then trainer_forward. */
+/* Sets the next batch of the data as p's inputs, then trainer_forward. */
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss) NNC_MUST;
 /* Executes the updates after batch k of the step, whose loss is finite. */
 nnc_status trainer_update(trainer *t, int k) NNC_MUST;

@@ -110,7 +110,8 @@ void trainer_begin(trainer *t, nnc_data_part part, int64_t epoch, int64_t first)
     t->staged = false;
 }
 
-nnc_status trainer_next(trainer *t, program *p)
+/* Sets the next batch of the data as p's inputs. */
+static nnc_status set_batch(trainer *t, program *p)
 {
     t->fed = p;
     if (!t->staged)
@@ -164,7 +165,8 @@ static nnc_status set_keys(trainer *t, program *p, int k)
     return nnc_session_input(p->session, key, now, t->sink);
 }
 
-nnc_status trainer_set_step(trainer *t, program *p, int k)
+/* Sets the inputs that depend on the step, such as the learning rate, for batch k of step t->step + 1. */
+static nnc_status set_step(trainer *t, program *p, int k)
 {
     const nnc_training *of = &t->o->training;
     const double n = (double)(t->updates + 1);
@@ -190,7 +192,7 @@ static nnc_status run_main(trainer *t, program *p, int k)
 nnc_status trainer_forward(trainer *t, program *p, int k, double *loss)
 {
     const int64_t set = nnc_now_ns();
-    NNC_TRY(trainer_set_step(t, p, k));
+    NNC_TRY(set_step(t, p, k));
     const int64_t begin = nnc_now_ns();
     NNC_TRY(run_main(t, p, k));
     const int64_t end = nnc_now_ns();
@@ -207,7 +209,7 @@ nnc_status trainer_forward(trainer *t, program *p, int k, double *loss)
 
 nnc_status trainer_run(trainer *t, program *p, int k, double *loss)
 {
-    NNC_TRY(trainer_next(t, p));
+    NNC_TRY(set_batch(t, p));
     return trainer_forward(t, p, k, loss);
 }
 

@@ -11,7 +11,9 @@
 static const struct {
     const char *folder, *may;
 } arrows[] = {
+    /* lowest first: a row names only folders of rows before it, so there is no circle */
     {"base", ""},
+    {"api", "base"},
     {"target", "base"},
     {"cost", "base target"},
     {"cuda", "base"},
@@ -26,9 +28,9 @@ static const struct {
     {"onnx", "base ir"},
     {"frontend", "base ir onnx tensors"},
     {"kernel", "base ir target cost"},
-    {"passes", "base ir target cost kernel schedule"},
     {"math", "base ir target kernel"},
     {"schedule", "base ir target cost kernel"},
+    {"passes", "base ir target cost kernel schedule"},
     {"interp", "base ir kernel math"},
     {"codegen", "base ir target cost kernel math schedule interp"},
     {"plan", "base ir target cost kernel codegen partition"},
@@ -40,11 +42,10 @@ static const struct {
     {"plugins/mpi", "base comm"},
     {"plugins/jpeg", "base data"},
     {"plugins/png", "base data"},
-    {"api", "base"},
     {"session", BELOW},
     {"report", BELOW " session picture sim"},
-    {"check", BELOW " session report strategy"},
     {"strategy", BELOW " session report picture sim"},
+    {"check", BELOW " session report strategy"},
     {"fit", BELOW " session report strategy sim"},
     {"calibrate", BELOW " session report strategy sim"},
     {"trainer", BELOW " session report strategy"},
@@ -109,6 +110,46 @@ static void check_file(const char *path, const char *own, const char *may)
         check_line(path, line, text, own, may);
     if (f)
         fclose(f);
+}
+
+/* Row of a folder, by its name of n bytes; -1: none. */
+static int row_of(const char *folder, size_t n)
+{
+    for (size_t i = 0; i < NNC_COUNT(arrows); i++)
+        if (!strncmp(arrows[i].folder, folder, n) && !arrows[i].folder[n])
+            return (int)i;
+    return -1;
+}
+
+/* Folders of `dir` without a row, but for plugins/, whose folders have rows. */
+static void check_rows(const char *dir, const char *prefix)
+{
+    DIR *d = opendir(dir);
+    CHECK(d != NULL);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        char name[300];
+        snprintf(name, sizeof name, "%s%s", prefix, e->d_name);
+        if (e->d_name[0] != '.' && e->d_type == DT_DIR && strcmp(name, "plugins") != 0 &&
+            row_of(name, strlen(name)) < 0)
+            test_fail(__FILE__, __LINE__, "src/%s has no row", name);
+    }
+    if (d)
+        closedir(d);
+}
+
+TEST(rows_name_each_folder_and_no_circle)
+{
+    check_rows("src", "");
+    check_rows("src/plugins", "plugins/");
+    for (int i = 0; i < (int)NNC_COUNT(arrows); i++)
+        for (const char *w = arrows[i].may; *w;) {
+            const size_t n = strcspn(w, " ");
+            const int below = row_of(w, n);
+            if (below < 0 || below >= i)
+                test_fail(__FILE__, __LINE__, "%s: %.*s has no row before it", arrows[i].folder,
+                    (int)n, w);
+            w += n + strspn(w + n, " ");
+        }
 }
 
 TEST(folders_point_one_way)

@@ -342,7 +342,7 @@ static int along_row(const nnc_kernel *k, const nnc_kins *in)
     return row ? a : -1;
 }
 
-/* True when the lanes of the current vector that are beyond the end of a tmp buffer's row may be loaded and stored, too: rows begin at
+/* True when the lanes of the current vector that are beyond the end of a tmp buffer's row may be loaded and stored, too. Rows begin at
  * multiples of 64 bytes, and nothing else is in a row's last 64 bytes. A store in parts would let the load after it wait for all of
  * them. */
 static bool ends_in_padding(const ll_emit *e, const nnc_kins *ins)
@@ -516,7 +516,7 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
     return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= NNC_OBJECT_ZEROS;
 }
 
-/* True for a load of a register block that has no guards and advances along axis c: its address there differs from that of others in a
+/* True for a load of a register block that has no guards and advances along axis c. Its address there differs from that of others in a
  * displacement only, which LLVM does not find for sizes that it does not know. */
 static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
 {

@@ -1,5 +1,5 @@
 /* plugins/llvm/ahead.c -- weights ahead (kernel/ahead.c). Each step of the innermost loop prefetches the next bytes of the next work item's
- * weights, as many as make all of them in a work item's steps; the address is in memory from strip to strip. The last work item prefetches
+ * weights: so many that a work item's steps fetch all of them. The address is in memory from strip to strip. The last work item prefetches
  * its own weights, which are in the cache. */
 #include "plugins/llvm/internal.h"
 

@@ -1,7 +1,7 @@
-/* plugins/llvm/block.c -- register blocks. Along an axis with `unroll a n` a kernel becomes several that are emitted one after the other:
- * whole strips of n neighbours, each strip one point with n accumulators (schedule/strip.c), and the points that are left as one shorter
- * strip, so that the code of whole strips asks for no ends. Where each step of the sum would ask for the edges of the source, strips
- * that see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn.
+/* plugins/llvm/block.c -- register blocks. `unroll a n` divides a kernel along axis a into several, which are emitted one after the other.
+ * Whole strips of n neighbours come first, each one point with n accumulators (schedule/strip.c). The points that are left are one shorter
+ * strip, so that the code of whole strips asks for no ends. Where each step of the sum would ask for the edges of the source, strips that
+ * see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn.
  *
  * Rows at once, along an axis with `unroll a n` beside an inner vector axis, are strips as well: each stage has n rows' instructions, and
  * the rows that are left are a loop. */

@@ -1,8 +1,8 @@
 /* plugins/llvm/internal.h -- shared by the files of the LLVM emitter. Internal to this folder.
  *
- * The emitter produces vector IR directly: a value that differs between lanes is an LLVM vector (often longer than the hardware's:
- * LLVM splits it and interleaves the parts, which hides latencies), a uniform value is an LLVM scalar. The LLVM type tells which;
- * ll_match broadcasts scalars where the two are mixed. No IR pass runs, so hoisting and folding are done by the emitter. */
+ * The emitter produces vector IR directly. A value that differs between lanes is an LLVM vector, often longer than the hardware's: LLVM
+ * splits it and interleaves the parts, which hides latencies. A uniform value is an LLVM scalar. The LLVM type tells which; ll_match
+ * broadcasts scalars where the two are mixed. No IR pass runs, so hoisting and folding are done by the emitter. */
 #ifndef NNC_PLUGIN_LLVM_H
 #define NNC_PLUGIN_LLVM_H
 
@@ -240,8 +240,8 @@ struct ll_emit {
 };
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
-/* Called before a stage's innermost loop, over axis c: guarded loads along c whose guards do not depend on c read either their address
- * or zeros, so that the loop has no conditions. c may be the vector axis. */
+/* Called before a stage's innermost loop, over axis c. Guarded loads along c whose guards do not depend on c then read either their address
+ * or zeros, and the loop has no conditions. c may be the vector axis. */
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
 /* The guarded load, zero outside, whose multiples a sum adds; NULL: none, or 0 times infinity matters. */
 const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum);

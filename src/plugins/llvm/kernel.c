@@ -2,8 +2,8 @@
  * stages and their loops.
  *
  * Vectors run over the schedule's vector axis. If it is an outer axis ("columns"), each work item is a block of it and all stages run
- * inside the vector loop; if it is an inner one, each stage has its own vector axis. Whole vectors come first, then one step masked by
- * a constant. Body instructions are emitted at the outermost loop that they depend on; small loops are unrolled. */
+ * inside the vector loop. If it is an inner one, each stage has its own vector axis. Whole vectors come first, then one step masked by a
+ * constant. Body instructions are emitted at the outermost loop that they depend on; small loops are unrolled. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -46,8 +46,8 @@ static bool reads_stored(const ll_emit *e, int from, int to, const nnc_kins *loa
     return false;
 }
 
-/* A reduction's result does not depend on the stage's reduce axes, unless the body reads it; a load from memory that the body stores to
- * depends on all of the stage's axes, one from memory that the epilogue stores to on those around the epilogue. */
+/* A reduction's result does not depend on the stage's reduce axes, unless the body reads it. A load from memory that the body stores to
+ * depends on all of the stage's axes. One from memory that the epilogue stores to depends on those around the epilogue. */
 static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
@@ -170,7 +170,7 @@ static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
 }
 
 /* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
- * outside, and its strips are few: otherwise the code of its edges is longer than it is worth. */
+ * outside, and its strips are few. Otherwise the code of its edges is longer than it is worth. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
     enum { TAPS = 5, FEW = 6 };
@@ -255,8 +255,8 @@ static int64_t steps_of(const ll_emit *e, int a)
     return n > 0 ? n : e->k->axis[a].extent;
 }
 
-/* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps
- * rounding errors small: a chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
+/* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps rounding
+ * errors small. A chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
 static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 {
     int64_t terms = 1;
@@ -464,8 +464,8 @@ static void emit_sum(ll_emit *e, const stage *s, int i, nnc_kset *done)
         }
 }
 
-/* Emits a level's instructions of the body. In a register block each sum follows its own operands, so that few of these are in registers
- * at once: LLVM keeps the order, and 14 broadcast values before 14 sums do not fit AVX2's registers. */
+/* Emits a level's instructions of the body. In a register block each sum follows its own operands, so that few of these are in registers at
+ * once. LLVM keeps the order, and 14 broadcast values before 14 sums do not fit AVX2's registers. */
 static void emit_body(ll_emit *e, const stage *s, int level)
 {
     const nnc_kstage *st = s->st;

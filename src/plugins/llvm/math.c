@@ -208,7 +208,7 @@ static V far_helper(ll_mod *m, nnc_fkey key, T w)
 }
 
 /* Branch for lanes where `usual` is false: executes what `slow` appends to the block. The result is `fast` or slow's value. Lanes that do
- * not exist hold anything, as 0/0, and never branch (sin(x/y) of rows of 25 in 32 lanes: 66 us instead of 17). */
+ * not exist hold anything, as 0/0, and never branch. */
 typedef struct detour {
     LLVMBasicBlockRef here, next;
     V fast;

@@ -50,9 +50,8 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     }
 }
 
-/* What takes the place of an element that does not count. Of a sum that is -0, as 0 + -0 = 0: x in the first lanes and 0 in the others
- * LLVM makes by vexpandps, which on AMD's cores waits for the register that it writes, and with it each row for the row before (Zen 4,
- * gelu(x sum x) of 64 rows of 10: 2.19 us, with -0 0.88). */
+/* What takes the place of an element that does not count. For a sum that is -0, since 0 + -0 = 0. Of x in the first lanes and 0 in the
+ * others LLVM makes vexpandps, which on AMD's cores waits for the register that it writes, and so each row for the row before. */
 static V left_out(ll_mod *m, nnc_kred r, nnc_dtype d)
 {
     return r == KR_sum && nnc_is_float(d) ? LLVMConstReal(ll_dtype(m, d), -0.0) : identity(m, r, d);

@@ -60,8 +60,8 @@ static void transpose(ll_mod *m, V *rows, int n_row, int run, int n)
             separate(m, rows + c, n_row / run, run, n);
 }
 
-/* A whole tile whose vectors have two or four 16-byte lanes is loaded in halves of rows, `run` rows apart in one vector: a round of
- * exchanges fewer, and a third of the time to compile. */
+/* A whole tile whose vectors have two or four 16-byte lanes is loaded in halves of rows, `run` rows apart in one vector. That saves a round
+ * of exchanges, and time to compile. */
 static void load_halves(tiles *t, const nnc_kins *ins, int run, V *out)
 {
     ll_emit *e = t->e;
@@ -115,9 +115,8 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
         out[r] = ll_from_memory(e->m, out[r], d);
 }
 
-/* Prefetches the lines that the next tile along the vector axis writes to, where stores cross lines: the CPU requests both lines only
- * when such a store executes (3001 x 4099: 3.7 times as fast). Stores of whole lines need no prefetch, and for rows a power of 2 apart
- * the lines would evict each other. */
+/* Prefetches the lines that the next tile along the vector axis writes to, where stores cross lines: the CPU requests both lines only when
+ * such a store executes. Stores of whole lines need no prefetch, and for rows a power of 2 apart the lines would evict each other. */
 static void want_lines(tiles *t)
 {
     ll_emit *e = t->e;
