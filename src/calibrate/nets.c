@@ -98,6 +98,7 @@ static void put_shape(nnc_text *t, const cal_net *net)
 void cal_nets_write(nnc_text *t, const cal_net *net, int n, int devices)
 {
     const int all = n * devices;
+    const bool joined = devices > 1 && net->step; /* a step has one prediction */
     nnc_puts(t, "{\"name\": \"calibrate\", \"blocks\": {");
     for (size_t i = 0; i < NNC_COUNT(blocks); i++)
         nnc_printf(t, "%s%s", i ? ",\n" : "\n", blocks[i]);
@@ -114,8 +115,9 @@ void cal_nets_write(nnc_text *t, const cal_net *net, int n, int devices)
             "\"c\": %d, \"h\": %d}",
             i ? ",\n" : "\n", of->name, i, i, i / n, of->n, of->c, of->h);
     }
-    nnc_puts(t, "],\n\"outputs\": [");
+    nnc_puts(t, joined ? ",\n{\"op\": \"concat\", \"axis\": 0, \"device\": 0, \"in\": ["
+                       : "],\n\"outputs\": [");
     for (int i = 0; i < all; i++)
         nnc_printf(t, "%s\"y%d\"", i ? ", " : "", i);
-    nnc_puts(t, "]}\n");
+    nnc_puts(t, joined ? "]}]}\n" : "]}\n");
 }

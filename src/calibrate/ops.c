@@ -362,13 +362,11 @@ static nnc_status measure_contention(calibration *c, cal_program *alone, int n_a
         NNC_LOCAL(nnc_text) text = {0};
         NNC_LOCAL(cal_program) p = {0};
         bool yes;
-        if (alone[i].step)
-            continue;
         NNC_TRY(cal_has_time(c, TOGETHER_SHARE, &yes));
         if (!yes)
             break;
         cal_nets_write(&text, alone[i].net, 1, n);
-        NNC_TRY(cal_load(c, &text, c->devices, false, false, &p));
+        NNC_TRY(cal_load(c, &text, c->devices, false, alone[i].step, &p));
         NNC_TRY(cal_lead(c, &p, measure_together, &alone[i]));
     }
     find_contention(c, n);

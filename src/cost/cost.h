@@ -99,12 +99,11 @@ enum {
 };
 extern const double nnc_element_ns[]; /* by NNC_N_* */
 
+/* Constants of the tables of this name. */
 enum {
+#define TIME(name, ns, what) NNC_T_##name##_ns = ns,
+#define FLOPS(name, flops, what) NNC_F_##name = flops,
 #define TILES(name, value, what) NNC_W_##name = value,
-#include "cost/prices.def"
-};
-
-enum {
 #define SM(name, value, what) NNC_SM_##name = value,
 #include "cost/prices.def"
 };

@@ -7,16 +7,12 @@
 #include "cost/cost.h"
 #include <string.h>
 
-/* A CPU's time for a contraction is that of some more FLOPs for each result, at a share of the engine's speed: beginning and ending a block
- * of results counts where sums are short. Fitted to the layers of VGG-16, ResNet-50 and EfficientNet-B0 (bench_contractions). */
+/* Times of contractions on a CPU are those of so many more FLOPs for each result (FLOPS of prices.def), at a share of the engine's speed:
+ * what begins and ends a block of results counts where sums are short. */
 enum {
-    GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
-    BLOCK_KERNEL = 16,
-    BLOCK_DEPTHWISE = 10,
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     SHORT_ROW = 1024, /* with fewer terms, such rows end before they are prefetched */
-    PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 #define SHARE(name, percent, what) SHARE_##name = percent,
 #include "cost/prices.def"
 #undef SHARE
@@ -61,7 +57,7 @@ static int64_t prologue_flops(const nnc_target *t, const nnc_ask *a)
     int64_t strips = nnc_max64(a->results / a->outputs / STRIP, 1);
     const int64_t terms = a->results ? a->flops / 2 / a->results : 0,
                   lanes = nnc_max64(t->vector_bits / 32, 1);
-    int64_t all = nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS);
+    int64_t all = nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + NNC_F_panel);
     if (terms > 0 && terms < lanes)
         all = nnc_mul_sat(all, 2 * lanes) / terms;
     return nnc_mul_sat(all, nnc_ceildiv(busy_threads(t), strips));
@@ -108,7 +104,7 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     int64_t busy = busy_threads(t);
     if (nnc_target_engine_interprets(e)) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
-    const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
+    const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_grain_ns, busy);
     return nnc_add_sat(parts < 2 ? one : one / parts, nnc_target_start_ns(t, parts));
 }
 
@@ -124,7 +120,7 @@ static int64_t of_lanes(const nnc_target *t, const nnc_ask *a, int64_t flops)
 /* FLOPs of a cheap post-operation: hidden behind the sums, but for the short sums of groups. */
 static int64_t cheap_flops(const nnc_target *t, const nnc_ask *a)
 {
-    return a->grouped && !is_depthwise(a) ? of_lanes(t, a, GROUP_FLOPS) : 0;
+    return a->grouped && !is_depthwise(a) ? of_lanes(t, a, NNC_F_group) : 0;
 }
 
 void nnc_ask_product(nnc_ask *a, const nnc_type *x, const nnc_type *w)
@@ -177,18 +173,14 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
  * part of a vector takes as long as a whole one. More results in a strip would be more streams of memory than the CPU prefetches. */
 static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
 {
-    enum {
-        MOST_ROWS = 8,
-        FEW = 4,
-        WAIT = 20
-    }; /* FLOPs that a strip's end takes beside a function's */
+    enum { MOST_ROWS = 8, FEW = 4 };
     const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), sums = nnc_target_registers(t) * 3 / 4,
                   all = a->outputs ? results_of_matrix(a) / a->outputs : 1,
                   rows = nnc_max64(nnc_min64(all, MOST_ROWS), 1);
     int64_t n = nnc_max64(nnc_min64(nnc_min64(sums / rows, FEW), a->outputs), 1);
     while (n > 1 && a->outputs % n)
         n--;
-    return nnc_mul_sat(flops + WAIT, lanes) / nnc_min64(n * rows, lanes);
+    return nnc_mul_sat(flops + NNC_F_strip, lanes) / nnc_min64(n * rows, lanes);
 }
 
 /* A product of some rows with a matrix that training changes and that lies in rows of terms, y = x w^T. The kernel transposes it in each
@@ -289,9 +281,9 @@ static void kernels(const nnc_target *t, const nnc_ask *a, nnc_offer *o)
     if (streams(t, a) && terms_of(a) < SHORT_ROW && !a->packable)
         each.bytes = nnc_mul_sat(a->bytes, 100) / SHARE_short_row;
     int64_t block = a->outputs == 0    ? 0
-                    : !is_depthwise(a) ? BLOCK_KERNEL
+                    : !is_depthwise(a) ? NNC_F_block
                     : a->nchw          ? 0
-                                       : BLOCK_DEPTHWISE;
+                                       : NNC_F_depthwise;
     int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
         post += function[a->post[i].kind] == 0 ? cheap_flops(t, a)

@@ -56,7 +56,7 @@ int64_t nnc_target_start_ns(const nnc_target *t, int64_t threads)
 {
     if (t->kind == NNC_T_cuda)
         return t->launch_ns;
-    return NNC_T_KERNEL_NS + (threads > 1 ? NNC_T_WAKE_NS : 0);
+    return NNC_T_kernel_ns + (threads > 1 ? NNC_T_wake_ns : 0);
 }
 
 int64_t nnc_target_link_ns(int64_t bytes)
@@ -65,10 +65,7 @@ int64_t nnc_target_link_ns(int64_t bytes)
         bytes, INT64_C(25000000000)); /* PCIe 4.0 x16: 31.5 GB/s, of which copies reach 25 */
 }
 
-/* A sigmoid takes some 30 instructions on a CPU; fewer on a GPU, but two at an eighth of the rate or less. Kernels do not reach the
- * peak. */
 int64_t nnc_target_spare_ops(const nnc_target *t)
 {
-    enum { OP_FLOPS = 100 };
-    return (int64_t)((double)t->flops_f32 / OP_FLOPS * (double)t->launch_ns * 1e-9);
+    return (int64_t)((double)t->flops_f32 / NNC_F_launched * (double)t->launch_ns * 1e-9);
 }

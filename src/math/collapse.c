@@ -237,13 +237,17 @@ static double zero_of(collapser *c, int i, int n)
     return c->at.lo <= 0 && c->at.hi >= 0 ? eval_links(c, i, n, 0) : NAN;
 }
 
+/* From near 0 the interval begins at 0: functions that are 0 there keep their relative accuracy by a factor (ln(1 + x) from 1e-13). */
 static void place(collapser *c, int i)
 {
+    const double near = 0x1p-10;
     const nnc_kins *in = &c->k->ins[c->link[i].from];
-    nnc_poly_place(&c->at, in->lo, in->hi);
+    const double lo = in->lo > 0 && in->lo < near * in->hi ? 0 : in->lo,
+                 hi = in->hi < 0 && in->hi > near * in->lo ? 0 : in->hi;
+    nnc_poly_place(&c->at, lo, hi);
     memcpy(c->nodes, c->at.x, sizeof c->nodes);
     for (int j = 0; j < QUICK; j++) {
-        c->quick_x[j] = (float)(in->lo + (in->hi - in->lo) * (j + 0.5) / QUICK);
+        c->quick_x[j] = (float)(lo + (hi - lo) * (j + 0.5) / QUICK);
         c->quick[j] = (double)c->quick_x[j];
     }
 }

@@ -359,7 +359,7 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
         if (group_of(&c->s, u) == to && !nnc_op_is_ewise(p->g->node[u].op) &&
             !nnc_is_view(p->g, &p->g->node[u]))
             return false;
-    const double ops = nnc_op_is_expensive(n->op) ? EXPENSIVE_FLOPS : 1;
+    const double ops = op_flops(n->op);
     return ops * (double)kernel->numel / (double)nnc_max64(t->flops_f32, 1) <=
            2 * (double)kernel->bytes / (double)nnc_max64(t->copy_bytes_s, 1);
 }

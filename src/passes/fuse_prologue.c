@@ -115,14 +115,16 @@ static int64_t moved_bytes(pass *p, uint32_t d)
  * estimate: functions do not reach the peak that contractions do, and small kernels use one thread. */
 static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flops)
 {
-    enum { LINE = 64, LINE_PS = 250 }; /* loads and stores, which a prologue has none of */
     const nnc_ref out = p->g->node[d].out;
     const int64_t bytes = moved_bytes(p, d);
     int64_t work = 0, ns = 0;
     if (t->kind == NNC_T_cpu && bytes <= 4 * t->l1_bytes)
         ns = expected_ns(p, &d, 1, &out, 1, &work);
     if (ns) {
-        const int64_t computes = work - nnc_target_start_ns(t, 1) - bytes / LINE * LINE_PS / 1000;
+        const int64_t vectors =
+                          bytes / nnc_max64(t->vector_bits / 8, 16), /* a prologue stores none */
+            computes = work - nnc_target_start_ns(t, 1) -
+                       vectors * nnc_target_prices(t).ps[NNC_P_load] / 1000;
         const double peak = (double)t->flops_f32 / (double)nnc_max64(t->cores, 1) * 1e-9;
         *flops = nnc_max64(*flops, (int64_t)((double)computes * peak));
         /* of several threads, one reads what another has in its cache, which takes as long as a launch */
@@ -140,9 +142,8 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
     nnc_ask ask;
     contraction_ask(p, &p->g->node[i], &ask);
     const nnc_offer apart = nnc_target_offer(t, &ask);
-    int64_t flops = a->op == OP_fused
-                        ? elementwise_flops(a->body, a->body->node + a->body->n_node)
-                        : numel_of(p, a->out) * (nnc_op_is_expensive(a->op) ? EXPENSIVE_FLOPS : 1);
+    int64_t flops = a->op == OP_fused ? elementwise_flops(a->body, a->body->node + a->body->n_node)
+                                      : numel_of(p, a->out) * op_flops(a->op);
     const int64_t rest = kernel_ns(p, d, t, &flops);
     ask.prologue = nnc_max64(nnc_ceildiv(flops, nnc_max64(numel_of(p, a->out), 1)), 1);
     const nnc_offer both = nnc_target_offer(t, &ask);

@@ -179,7 +179,8 @@ typedef struct epilogue {
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* The contraction that will compute v in its epilogue after fuse_epilogue, or NULL. */
 const nnc_node *epilogue_of(pass *p, nnc_ref v);
-enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */
+/* Price of elementwise op o in a kernel, in FLOPs at the peak rate. */
+static inline int op_flops(nnc_op o) { return nnc_op_is_expensive(o) ? NNC_F_function : 1; }
 /* siblings.c: if v is a result of splits or slices along one dimension *axis: what they divide, *x, and v's first index there. They are
  * followed up to the tensor `until`, or as many as there are. False: it is not. */
 bool place_in(

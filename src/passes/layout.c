@@ -93,8 +93,7 @@ static int64_t tf32_loss_ns(const pass *p, const nnc_node *n)
         0);
 }
 
-/* Time that node i loses in row-major order, in ns. In 16 bits a GPU's library converts in launches of its own, and loses half the time of
- * the work (twice the time for few channels, a tenth for 1x1 windows). */
+/* Time that node i loses in row-major order, in ns. In 16 bits a GPU's library converts in launches of its own. */
 static int64_t loss_ns(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -115,11 +114,14 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     const nnc_type *w = type_of(p, n->op == OP_conv_wgrad ? n->out : n->in[1]);
     const int64_t window = nnc_type_extents(w, 2, w->rank);
     const bool grouped = nnc_attr_int(n, AT_groups, 1) > 1;
-    if (grouped && w->dim[1] == 1)
-        return 19 * ns;
+    const bool depthwise = grouped && w->dim[1] == 1;
     if (d == DT_f32 && !grouped)
         return tf32_loss_ns(p, n);
-    return window == 1 ? ns / 10 : w->dim[1] < 16 ? 2 * ns : ns / 2;
+    const double share = nnc_gpu_price[depthwise        ? NNC_G_planes_depthwise
+                                       : window == 1    ? NNC_G_planes_1x1
+                                       : w->dim[1] < 16 ? NNC_G_planes_few
+                                                        : NNC_G_planes];
+    return (int64_t)((double)ns * share);
 }
 
 /* Arcs of one value: its producer, and the users that depend on its order. */

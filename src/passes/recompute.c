@@ -304,9 +304,7 @@ static int64_t redo_ps(const choice *c, uint32_t i)
     if (!may_redo(c, n))
         return MINCUT_INF;
     if (nnc_is_elementwise(n) && is_absorbed(c, n->out))
-        return time_ps(c, n,
-            nnc_mul_sat(nnc_op_is_expensive(n->op) ? EXPENSIVE_FLOPS : 1, numel_of(c->p, n->out)),
-            0);
+        return time_ps(c, n, nnc_mul_sat(op_flops(n->op), numel_of(c->p, n->out)), 0);
     const int64_t launch = nnc_mul_sat(1000, target_of(c->p, n)->launch_ns);
     if (is_cheap_contraction(c, n) ||
         (nnc_is_elementwise(n) && is_cheap_contraction(c, def_of(c->p, n->in[0]))))

@@ -59,8 +59,8 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
     for (const nnc_node *n = g->node; n < end; n++) {
         const nnc_op op = n->op;
         if (nnc_op_class(op) == CL_ewise || nnc_op_class(op) == CL_ecomp)
-            flops = nnc_add_sat(flops, nnc_mul_sat(nnc_op_is_expensive(op) ? EXPENSIVE_FLOPS : 1,
-                                           nnc_type_numel(nnc_typeof(g, n->out))));
+            flops = nnc_add_sat(
+                flops, nnc_mul_sat(op_flops(op), nnc_type_numel(nnc_typeof(g, n->out))));
     }
     return flops;
 }

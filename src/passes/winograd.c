@@ -121,11 +121,11 @@ static double blocks_ns(const price *q, const sizes *s, int points, int64_t imag
 /* Do gradients of weights take too much memory? Their sums are in each worker's memory, and all blocks' gradients beside dy. */
 static bool is_large(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
-    enum { MOST_CACHES = 40, FEW_BLOCKS = 4, TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
+    enum { FEW_BLOCKS = 4, TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
     const int64_t blocks = s->images / images *
                            nnc_ceildiv(nnc_ceildiv(s->height, points == 36 ? 4 : 2), rows),
                   matrix = s->channels * s->outputs;
-    return 4 * points * matrix > MOST_CACHES * q->cache ||
+    return 4 * points * matrix > NNC_W_summed * q->cache ||
            (blocks > FEW_BLOCKS && blocks * TAPS * matrix > s->images * s->height * s->width *
                                                                 (s->channels + s->outputs));
 }
@@ -133,12 +133,11 @@ static bool is_large(const price *q, const sizes *s, int points, int64_t images,
 static void compare(
     const price *q, const sizes *s, int points, int64_t images, int64_t rows, way *best)
 {
-    enum { MOST_CACHES = 8, MOST_SUMMED = 40 }; /* of points, which the next cache holds */
     const int tile = points == 36 ? 4 : 2;
     const int64_t bytes =
         4 * points * images * rows * nnc_ceildiv(s->width, tile) * (s->channels + s->outputs);
     const double ns = blocks_ns(q, s, points, images, rows);
-    if ((images * rows > 1 && bytes > (s->gradient ? MOST_SUMMED : MOST_CACHES) * q->cache) ||
+    if ((images * rows > 1 && bytes > (s->gradient ? NNC_W_summed : NNC_W_near) * q->cache) ||
         (s->gradient && is_large(q, s, points, images, rows)))
         return;
     if (best->points == 0 || ns < best->ns)
@@ -148,11 +147,10 @@ static void compare(
 /* The fastest way by Winograd's algorithm; direct_ns: the direct sums' time. */
 static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_t direct_ns)
 {
-    /* END: FLOPs that the end of a direct sum takes, as in its price */
-    enum { MOST_IMAGES = 64, END = 16 };
+    enum { MOST_IMAGES = 64 };
     const int64_t threads = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1),
                   lanes = nnc_max64(t->vector_bits / 32, 1);
-    const double flops = (double)a->flops + END * (double)a->results;
+    const double flops = (double)a->flops + NNC_F_block * (double)a->results;
     const price q = {.rate = flops / (double)nnc_max64(direct_ns * threads, 1),
         .point_ns = NNC_W_point_ps / 1000. / (double)lanes,
         .threads = threads,
@@ -173,8 +171,8 @@ static way fastest(const nnc_target *t, const nnc_ask *a, const sizes *s, int64_
                 compare(&q, s, points, n, rows, &best);
     }
     if (a->dynamic && !s->gradient) /* its weights are transformed at each run */
-        best.ns +=
-            (double)best.points * (double)s->channels * (double)s->outputs / 2 / (double)threads;
+        best.ns += (double)best.points * (double)s->channels * (double)s->outputs *
+                   NNC_W_weight_ps / 1000 / (double)threads;
     return best;
 }
 

@@ -214,12 +214,10 @@ static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *
     return NNC_OK;
 }
 
-/* Does interpreting it take at most 1 ms? Compiling takes longer. */
 static bool interpret_once(maker *m, const nnc_kernel *k)
 {
-    enum { MOST_NS = 1000000 };
     const int64_t ns = nnc_kernel_interpreted_ns(k, &m->scratch);
-    return ns >= 0 && ns <= MOST_NS;
+    return ns >= 0 && ns <= NNC_T_interpret_ns;
 }
 
 /* Half of a model's kernels may run once, or for less than a tenth of a microsecond: optimising them takes longer than it saves.

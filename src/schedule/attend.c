@@ -20,7 +20,6 @@
 
 enum {
     COLUMNS = 16, /* of threads */
-    MOST_SHARED = 227 << 10,
     MOST_WIDE = 256 /* of a head: registers for its results */
 };
 
@@ -466,7 +465,7 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
         if (x != a.row && !nnc_mul_ok(g->blocks, k->axis[x].extent, &g->blocks))
             return false;
     *points = cu_all_points(k);
-    return g->shared <= MOST_SHARED;
+    return g->shared <= NNC_SM_shared;
 }
 
 /* ---- time ---- */
@@ -501,8 +500,10 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     const int64_t sms = nnc_target_sms(t), each = nnc_ceildiv(g->blocks, sms),
                   clock = t->clock_hz > 0 ? t->clock_hz : 1000000000,
                   shared = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
-    const int registers = 40 + g->vec * (2 * l.keys / COLUMNS + l.chunks * l.lanes + 4);
-    int64_t n = nnc_min64(shared / (l.shared + 1024), NNC_SM_registers / registers / g->threads);
+    const int registers = NNC_SM_attend_registers +
+                          g->vec * (2 * l.keys / COLUMNS + l.chunks * l.lanes + NNC_SM_attend_row);
+    int64_t n = nnc_min64(
+        shared / (l.shared + NNC_SM_block_shared), NNC_SM_registers / registers / g->threads);
     n = nnc_max64(nnc_min64(n, each), 1);
     const int64_t steps = nnc_ceildiv(k->axis[a->key[0]].extent, l.keys);
     const double clocks = nnc_gpu_price[NNC_G_attend_start] +

@@ -167,7 +167,8 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
     g->blocks = cu_points(k, g->axis, g->vec);
     g->shared = g->group > 1 ? cu_step_part(k, g, k->n_ins) : 0;
     g->index = cu_narrow(k, g->blocks) ? 32 : 64;
-    return g->blocks >= 1 && nnc_mul_ok(g->blocks, g->split, &g->blocks) && g->shared <= CU_SHARED;
+    return g->blocks >= 1 && nnc_mul_ok(g->blocks, g->split, &g->blocks) &&
+           g->shared <= NNC_SM_shared;
 }
 
 /* Cycles of a step with these choices and so many loads a term: what limits it, and its barrier; of all blocks that are not at once on

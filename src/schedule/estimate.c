@@ -429,7 +429,7 @@ static int64_t cpu_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, n
     int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
     if (compiled && bytes > t->l1_bytes)
         all = nnc_max64(all, nnc_mul_sat(bytes, c.core.ps[NNC_P_lower]));
-    *work = all / 1000 + NNC_T_KERNEL_NS;
+    *work = all / 1000 + NNC_T_kernel_ns;
     int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
     return nnc_max64(ps / 1000, move) + nnc_target_start_ns(t, parts);

@@ -96,16 +96,18 @@ static bool schedule_rows(
     nnc_kschedule *s = &k->sched;
     const int n = nnc_kernel_parts(k, part);
     const int64_t rows = block_rows(k, t, u, row);
+    nnc_target one = *t;
     double ns = 0;
     if (rows == 0)
         return true;
     bool ok = nnc_sched_put(s, KD_tile, u, rows);
+    one.threads = 1; /* of a block */
     nnc_kschedule all = *s;
     for (int i = 0; i < n && ok; i++) {
         bool scheduled = false;
         if (!part[i].product || nnc_kernel_part(k, u, row, &part[i], a))
             return true;
-        if (!nnc_contract_schedule(&part[i].k, t, &scheduled))
+        if (!nnc_contract_schedule(&part[i].k, &one, &scheduled))
             return false;
         if (!scheduled)
             return true;

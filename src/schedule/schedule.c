@@ -6,7 +6,6 @@
 #include <math.h>
 
 enum {
-    UNIT_NS = 5000,
     MAX_CHUNK = 65536,
     LONG = 30,
     LONG_BODY = 400,
@@ -495,20 +494,20 @@ static double slowdown(const nnc_target *t)
 
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
 {
-    double n = ns > 0 ? NNC_T_GRAIN_NS / (ns * slowdown(t)) : 1;
+    double n = ns > 0 ? NNC_T_grain_ns / (ns * slowdown(t)) : 1;
     return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
 }
 
-/* Elements of an outer vector axis per work item: about UNIT_NS of work, or where that leaves threads without one, as many of the whole as
- * threads pay for. */
+/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the
+ * whole as threads pay for. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
     double all = ns * (double)n, threads = t && t->threads > 0 ? t->threads : 1;
     for (int a = 0; a < k->n_outer; a++)
         all *= a == v ? 1 : (double)nnc_kernel_blocks(k, a);
-    double units = fmin(floor(all * slowdown(t) / NNC_T_GRAIN_NS), threads);
-    double want = fmin(all / fmax(units, 1), UNIT_NS);
+    double units = fmin(floor(all * slowdown(t) / NNC_T_grain_ns), threads);
+    double want = fmin(all / fmax(units, 1), NNC_T_item_ns);
     int64_t chunk = (int64_t)fmin(ns > 0 ? want / ns : cap, cap);
     chunk = nnc_align_up(chunk > 0 ? chunk : 1, nnc_max64(nnc_sched_width(&k->sched), 16));
     return chunk < n ? chunk : n;
@@ -586,7 +585,7 @@ static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
     nnc_kschedule *s = &k->sched;
     const int64_t extent = k->axis[a].extent, lanes = vector_bits(t) / 32,
                   others = nnc_kernel_points(k, (1u << k->n_outer) - 1) / extent,
-                  want = nnc_max64((int64_t)fmin(UNIT_NS / point_ns(k), 1e6), n),
+                  want = nnc_max64((int64_t)fmin(NNC_T_item_ns / point_ns(k), 1e6), n),
                   tile = nnc_even_tile(extent, want, n, others, t),
                   most = nnc_max64(nnc_sched_width(s), 4 * lanes), /* of all rows */
         width = nnc_min64(nnc_sched_width(s), nnc_max64(most / n, lanes));

@@ -184,7 +184,6 @@ bool cu_scatter_choose(nnc_kernel *k, const nnc_target *t); /* false: the kernel
 bool cu_scatter_derive(const nnc_kernel *k, nnc_kgrid *g);
 int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of one partial result */
 
-enum { CU_SHARED = 227 << 10 }; /* maximum bytes of shared memory of a block */
 /* schedule_cuda.c: number of points of the outer axes, with vectors of `vec` along axis `axis` (-1: none); -1: too many. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);
 bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with so many work items? */

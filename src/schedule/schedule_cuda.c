@@ -303,7 +303,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
     }
     ok = ok && derive_split(k, g, &r);
     cu_rows_deinit(&r);
-    return ok && shared_bytes(k, g) <= CU_SHARED;
+    return ok && shared_bytes(k, g) <= NNC_SM_shared;
 }
 
 static bool derive_attend(const nnc_kernel *k, nnc_kgrid *g)

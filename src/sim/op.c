@@ -1,4 +1,5 @@
 /* sim/op.c -- the time of one op on a described device: measured points, or else a roofline with an efficiency for each class of ops. */
+#include "cost/cost.h"
 #include "sim/internal.h"
 #include <math.h>
 #include <string.h>
@@ -17,8 +18,7 @@ enum {
     WINOGRAD = 6,
     MATMUL,
     RECURRENT,
-    CONTRACTIONS = 9, /* the first classes */
-    RAMP_NS = 2000, /* of a GPU's kernel: until all SMs work, and the last block after that */
+    CONTRACTIONS = 9 /* the first classes */
 };
 
 /* Takes the last suffix off a class; false: it has none. */
@@ -87,7 +87,7 @@ static nnc_op_speed default_speed(const nnc_cluster_kind *k, const nnc_sim_op *o
         .memory = !gpu     ? 1
                   : tensor ? classes[i].tensor_memory
                            : classes[i].memory,
-        .ramp_ns = gpu ? RAMP_NS : 0};
+        .ramp_ns = gpu ? NNC_SM_ramp : 0};
     const double share = gpu || !t->n_engines ? 0 : nnc_sim_engine_share(op->op_class);
     if (share > 0) /* what its first engine reaches */
         s.efficiency = t->engine[0].efficiency * share;

@@ -115,9 +115,22 @@ static bool computes(const nnc_cmd *c)
     return c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
 }
 
+/* Nanoseconds of a kernel on t, a CPU, by its schedule; 0: out of memory. */
+static int64_t scheduled_ns(const nnc_target *t, const nnc_plan *p, int32_t kernel)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    NNC_OWNED(nnc_sink) *sink = nnc_sink_create();
+    nnc_kernel *k = NULL;
+    const nnc_unit one = {.n = 1, .kernel = &kernel};
+    const bool ok = sink && !nnc_plan_kernels(p, &one, &k, &a, sink);
+    return ok ? nnc_max64(nnc_kernel_ns(k, t, NULL, &a), 0) : 0;
+}
+
 int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_cmd *c)
 {
-    const nnc_target *t = &env->target[0];
+    nnc_target cold = env->target[0]; /* a model's other layers leave the shared cache to theirs */
+    const nnc_target *t = &cold;
+    cold.l3_bytes = cold.kind == NNC_T_cpu ? 0 : cold.l3_bytes;
     if (env->cluster)
         return nnc_ceildiv(nnc_sim_command_ps(p, c, nnc_cluster_kind_of(env->cluster, 0)), 1000);
     const nnc_target_engine *e =
@@ -130,12 +143,12 @@ int64_t nnc_predict_command_ns(const nnc_env *env, const nnc_plan *p, const nnc_
         const nnc_offer o = nnc_target_offer(t, &ask);
         return o.ok ? o.time_ns : plain;
     }
-    const double reached =
-        c->kind == CMD_kernel ? e->efficiency * nnc_sim_engine_share(c->op_class) : 0;
-    return reached > 0 && reached < 1
-               ? nnc_max64(
-                     plain, nnc_target_time_ns(t, (int64_t)((double)c->flops / reached), c->bytes))
-               : plain;
+    const double share = nnc_sim_engine_share(c->op_class), reached = e->efficiency * share;
+    const int64_t ns = reached > 0 && reached < 1
+                           ? nnc_target_time_ns(t, (int64_t)((double)c->flops / reached), c->bytes)
+                       : t->kind == NNC_T_cpu && share == 0 ? scheduled_ns(t, p, c->item)
+                                                            : 0;
+    return nnc_max64(ns, plain);
 }
 
 static int64_t command_ns(const measure *s, const nnc_cmd *c)

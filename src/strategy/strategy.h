@@ -102,7 +102,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     const nnc_partition_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
 /* Expected nanoseconds of a command on e's first device. Described hardware: the simulator's time. Otherwise a call takes what its engine
- * offers, and a kernel the roofline at its engine's efficiency plus the launch. */
+ * offers, and a kernel the launch plus the roofline at its engine's efficiency, with cold caches, or what its schedule takes if more. */
 int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cmd *c);
 
 /* Compiles a plan of g. With `code` it can run; without, it can only be examined. */

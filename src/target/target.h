@@ -8,9 +8,6 @@
 typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 #define NNC_T_ENGINES 8
-#define NNC_T_KERNEL_NS 40 /* time to start a CPU kernel whose code is in the caches */
-#define NNC_T_WAKE_NS 400 /* additional time until other threads run it */
-#define NNC_T_GRAIN_NS 1200 /* least work for which another thread pays */
 /* Memory of the process beside a plan: program, libraries, graph and plan, machine code, threads. */
 #define NNC_T_PROCESS_BYTES ((int64_t)96 << 20)
 #define NNC_T_MEMORY_CORES 10 /* number of cores that reach the copy bandwidth of a described CPU */
