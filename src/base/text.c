@@ -181,6 +181,11 @@ void nnc_put_double(nnc_text *t, double v)
         nnc_puts(t, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
         return;
     }
+    const long long whole = fabs(v) < 1e15 ? (long long)v : 0;
+    if ((double)whole == v && (whole % 10 || (!whole && !signbit(v)))) { /* %g, but quickly */
+        put_int(t, whole);
+        return;
+    }
     char buf[40];
     int digits = fabs(v) < DBL_MIN ? 1 : significant_digits(v);
     do
