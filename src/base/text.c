@@ -123,7 +123,7 @@ static void put_formatted(nnc_text *t, const char *fmt, va_list ap)
     va_end(again);
 }
 
-/* %s, %c, %d, %lld and %% are written here (half of a warm compile was vsnprintf); from any other directive on, the C library does. */
+/* %s, %c, %d, %u, %lld and %% are written here (half of a warm compile was vsnprintf); from any other directive on, the C library does. */
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
 {
     va_list rest;
@@ -140,6 +140,8 @@ void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
             nnc_putc(t, (char)va_arg(rest, int));
         else if (p[1] == 'd')
             put_int(t, va_arg(rest, int));
+        else if (p[1] == 'u')
+            put_int(t, va_arg(rest, unsigned));
         else if (p[1] == '%')
             nnc_putc(t, '%');
         else if (!strncmp(p + 1, "lld", 3)) {
