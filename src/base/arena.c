@@ -116,7 +116,7 @@ void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t siz
 {
     if (need <= *cap)
         return p;
-    size_t n = *cap ? *cap * 2 : 8;
+    size_t n = *cap ? *cap * 2 : size < 1024 ? 8 : 1; /* bytes are cleared */
     if (n < need)
         n = need;
     void *q = nnc_arena_alloc(a, n, size);

@@ -124,7 +124,7 @@ static void put_formatted(nnc_text *t, const char *fmt, va_list ap)
     va_end(again);
 }
 
-/* %s, %c, %d, %lld and %% are written here (half of a warm compile was vsnprintf); from any other directive on, the C library does. */
+/* %s, %c, %d, %u, %lld and %% are written here (half of a warm compile was vsnprintf); from any other directive on, the C library does. */
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
 {
     va_list rest;
@@ -141,6 +141,8 @@ void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
             nnc_putc(t, (char)va_arg(rest, int));
         else if (p[1] == 'd')
             put_int(t, va_arg(rest, int));
+        else if (p[1] == 'u')
+            put_int(t, va_arg(rest, unsigned));
         else if (p[1] == '%')
             nnc_putc(t, '%');
         else if (!strncmp(p + 1, "lld", 3)) {
@@ -180,6 +182,11 @@ void nnc_put_double(nnc_text *t, double v)
 {
     if (isnan(v) || isinf(v)) {
         nnc_puts(t, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+        return;
+    }
+    const long long whole = fabs(v) < 1e15 ? (long long)v : 0;
+    if ((double)whole == v && (whole % 10 || (!whole && !signbit(v)))) { /* %g, but quickly */
+        put_int(t, whole);
         return;
     }
     char buf[40];

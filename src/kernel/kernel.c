@@ -332,9 +332,9 @@ bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a)
         last = op;
         shown++;
     }
-    nnc_hash128 h = nnc_kernel_hash(k);
-    if (h.hi == ~(uint64_t)0 || !name_parts(k, a))
+    k->hash = nnc_kernel_hash(k);
+    if (k->hash.hi == ~(uint64_t)0 || !name_parts(k, a))
         return false;
-    k->name = nnc_arena_printf(a, "%s_%08x", text, (unsigned)(h.lo & 0xffffffffu));
+    k->name = nnc_arena_printf(a, "%s_%08x", text, (unsigned)(k->hash.lo & 0xffffffffu));
     return k->name != NULL;
 }

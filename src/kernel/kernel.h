@@ -192,6 +192,7 @@ typedef struct nnc_kernel {
     nnc_kgrid grid;        /* of a GPU kernel: cls is not KC_none; sched then has no vector axis */
     int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order, or the panel */
     const char *note;      /* simplifications made by nnc_lower, one per line, or NULL; not part of text or hash */
+    nnc_hash128 hash;      /* nnc_kernel_hash, when nnc_kernel_name named it */
 } nnc_kernel;
 
 /* The computed index of a load or store, or -1. */

@@ -145,6 +145,7 @@ static inline uint32_t node_index(const pass *p, const nnc_node *n) { return (ui
 typedef struct layers {
     const char **at;
     size_t n, cap;
+    uint32_t *table, mask; /* hash table of at[]: index + 1 */
 } layers;
 
 /* Adds the layer paths of node i (a fused node: of all its members). */

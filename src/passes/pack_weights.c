@@ -25,12 +25,13 @@ typedef struct packing {
 typedef struct panels_made {
     nnc_ref weights, panels;
     packing k;
+    int next; /* in a list; -1: none */
 } panels_made;
 
 typedef struct packs {
     panels_made *at;
     size_t cap;
-    int n;
+    int n, *list, n_list; /* lists by weights modulo their number; -1: empty */
 } packs;
 
 int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs)
@@ -188,10 +189,19 @@ static nnc_ref through_transpose(const nnc_node *d, packing *k)
     return d->in[0];
 }
 
+static packs no_packs(pass *p, int n_list)
+{
+    packs s = {.list = PASS_NEW(p, int, n_list), .n_list = n_list};
+    if (s.list)
+        memset(s.list, 0xff, (size_t)n_list * sizeof *s.list);
+    return s;
+}
+
 /* The panels of value v for node i, computed before it; NNC_NONE: p->status. */
 static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing *k)
 {
-    for (int j = 0; j < s->n; j++)
+    int *list = &s->list[v % (nnc_ref)s->n_list];
+    for (int j = *list; j >= 0; j = s->at[j].next)
         if (s->at[j].weights == v && same_packing(&s->at[j].k, k) &&
             on_one_device(nnc_def(p->g, s->at[j].panels), &p->g->node[i]))
             return s->at[j].panels;
@@ -207,7 +217,8 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
         pass_nomem(p);
     if (p->status != NNC_OK)
         return NNC_NONE;
-    s->at[s->n++] = (panels_made){v, panels, *k};
+    s->at[s->n] = (panels_made){v, panels, *k, *list};
+    *list = s->n++;
     return panels;
 }
 
@@ -252,7 +263,9 @@ static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 
 nnc_ref pack_products(pass *p, nnc_ref v)
 {
-    packs s = {0};
+    packs s = no_packs(p, 1);
+    if (!s.list)
+        return NNC_NONE;
     if (v != NNC_NONE && nnc_def(p->g, v)->n_in > NNC_KERNEL_ARGUMENTS)
         return v;
     for (uint32_t at = 0; v != NNC_NONE && at < nnc_def(p->g, v)->body->n_node; at++) {
@@ -322,7 +335,7 @@ static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
 nnc_status pass_pack_weights(pass *p)
 {
     uint32_t n = p->g->n_node;
-    packs s = {0};
+    packs s = no_packs(p, (int)n + 1);
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (nnc_op_is_recurrent(c->op) && !p->e.dead[i] && !p->e.is_static[i] &&

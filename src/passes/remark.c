@@ -22,16 +22,37 @@ bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m)
     return true;
 }
 
+/* The entry of a path of n bytes in the table: 0, or its index + 1. */
+static uint32_t *find_layer(const layers *l, const char *s, size_t n)
+{
+    uint32_t i = (uint32_t)nnc_hash64(s, n, 0) & l->mask;
+    while (l->table[i] && (strncmp(l->at[l->table[i] - 1], s, n) != 0 || l->at[l->table[i] - 1][n]))
+        i = (i + 1) & l->mask;
+    return &l->table[i];
+}
+
 static void add_layer(pass *p, layers *l, const char *s, size_t n)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (!strncmp(l->at[i], s, n) && !l->at[i][n])
+    if (2 * l->n >= l->mask) {
+        const uint32_t size = l->table ? 2 * (l->mask + 1) : 8;
+        if (!(l->table = ARENA_NEW(p->a, uint32_t, size))) {
+            pass_nomem(p);
             return;
+        }
+        l->mask = size - 1;
+        for (uint32_t i = 0; i < l->n; i++)
+            *find_layer(l, l->at[i], strlen(l->at[i])) = i + 1;
+    }
+    uint32_t *known = find_layer(l, s, n);
+    if (*known)
+        return;
     char *c = nnc_arena_strndup(&p->remarks->arena, s, n);
-    if (c && ARENA_ROOM(p->a, l->at, l->cap, l->n + 1))
+    if (c && ARENA_ROOM(p->a, l->at, l->cap, l->n + 1)) {
         l->at[l->n++] = c;
-    else
+        *known = (uint32_t)l->n;
+    } else {
         pass_nomem(p);
+    }
 }
 
 void layers_add(pass *p, layers *l, uint32_t i)

@@ -1,9 +1,9 @@
 /* plan/kernels.c -- kernels of the plan. Identical ones for devices of one kind are shared. Each has a machine-code object of its own, so
  * that the cache shares objects between models. For compilers with a high fixed cost, several consecutive kernels share one. Missing
- * objects are emitted by `jobs` threads. Neither their number nor the cache's contents nor a missing compiler changes the plan: objects
- * that cannot be made are empty. */
+ * objects are emitted by `jobs` threads, which start while further kernels are selected. Neither their number nor the cache's contents
+ * nor a missing compiler changes the plan: objects that cannot be made are empty. */
+#include "base/signals.h"
 #include "plan/maker.h"
-#include <stdatomic.h>
 #include <string.h>
 
 static bool same_key(const kernel_entry *a, const kernel_entry *b)
@@ -82,28 +82,6 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     return NNC_OK;
 }
 
-nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted)
-{
-    const kernel_entry e = {.hash = nnc_kernel_hash(k),
-        .kind = m->on[j->device].kind,
-        .given = k->name,
-        .k = k,
-        .interpreted = interpreted};
-    bool lost = e.hash.hi == ~(uint64_t)0;
-    if (lost || ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m)))
-        return nnc_nomem(m->sink);
-    uint32_t at = probe(m, &e);
-    if (!m->by_hash[at]) {
-        NNC_TRY(add_kernel(m, &e));
-        m->by_hash[at] = m->p->n_kernel;
-    }
-    j->item = m->by_hash[at] - 1;
-    m->kernel[j->item].interpreted &= interpreted;
-    const nnc_pkernel *pk = &m->p->kernel[j->item];
-    j->work_bytes = nnc_align_up(pk->scratch_bytes, 64) * pk->threads;
-    return NNC_OK;
-}
-
 /* ---- machine code -------------------------------------------------------------------------- */
 
 /* Kernels that share an object: for devices of one kind, in the plan's order. */
@@ -111,18 +89,24 @@ typedef struct unit {
     int16_t kind;
     int n, functions, *kernel;
     const nnc_kernel **k; /* the same */
+    size_t cap_kernel, cap_k;
+    nnc_hash128 key; /* in the cache; all ones: it is not kept there */
+    bool wanted, cached,
+        failed; /* its object was asked for; the cache had it; the emitter did not make it */
+    char *data; /* the object, allocated with nnc_malloc; NULL: it failed, or is yet to be made */
+    size_t size;
+    struct unit *next; /* in a list */
 } unit;
 
-typedef struct emission {
+enum { QUEUES = 64 };
+typedef struct emission { /* the threads that emit */
     maker *m;
-    unit *unit;
-    int n_unit;
-    int *todo; /* units without an object, those with most code first */
-    int n;
-    atomic_int next;
-    int *later; /* by todo: the next one of those that a thread comes back to, or -1 */
-    char **data; /* by todo; NULL: failed */
-    size_t *size;
+    pthread_mutex_t lock, loading; /* of the queues; of compilers */
+    pthread_cond_t changed;
+    unit *queue[QUEUES]; /* those to be emitted, by the logarithm of their code */
+    bool closed; /* no more come */
+    pthread_t *thread;
+    int n_thread;
 } emission;
 
 static const nnc_target_engine *runner(const maker *m, int kind)
@@ -165,6 +149,12 @@ static int unit_size(const machine *on)
     return on->compiler && on->compiler->unit > 1 ? on->compiler->unit : 1;
 }
 
+/* Is each kernel a unit, whatever the others are? */
+static bool is_alone(const machine *on)
+{
+    return unit_size(on) == 1 && !(on->compiler && on->compiler->share);
+}
+
 /* Asks the compiler which kernels of a kind share a function. */
 static nnc_status share_functions(maker *m, int kind)
 {
@@ -191,57 +181,40 @@ static nnc_status share_functions(maker *m, int kind)
     return NNC_OK;
 }
 
-/* The unit of kernel k: that of the kernels that it shares its function with, or the kind's last one, or a new one. NULL: out of memory. */
-static unit *unit_for(emission *x, int *unit_of, int k, int *last)
+/* Adds kernel i to a unit; NULL: a new one. Returns the unit, or NULL: out of memory. */
+static unit *add_to(maker *m, unit *u, int i)
 {
-    maker *m = x->m;
-    const int16_t kind = m->kernel[k].kind;
-    for (int i = 0; i < k && m->p->kernel[k].code; i++)
-        if (m->kernel[i].kind == kind && nnc_pkernel_shares(&m->p->kernel[i], &m->p->kernel[k])) {
-            unit_of[k] = unit_of[i];
-            return &x->unit[unit_of[k]];
-        }
-    if (!last[kind] || x->unit[last[kind] - 1].functions == unit_size(&m->on[kind])) {
-        last[kind] = ++x->n_unit;
-        unit *u = &x->unit[last[kind] - 1];
-        u->kind = kind;
-    }
-    unit_of[k] = last[kind] - 1;
-    x->unit[unit_of[k]].functions++;
-    return &x->unit[unit_of[k]];
+    u = u ? u : ARENA_NEW(&m->scratch, unit, 1);
+    if (!u || !ARENA_ROOM(&m->scratch, u->kernel, u->cap_kernel, u->n + 1) ||
+        !ARENA_ROOM(&m->scratch, u->k, u->cap_k, u->n + 1))
+        return NULL;
+    u->kind = m->kernel[i].kind;
+    u->kernel[u->n] = i;
+    u->k[u->n++] = m->kernel[i].k;
+    return m->kernel[i].unit = u;
 }
 
-/* Distributes the kernels over units. */
-static bool make_units(emission *x)
+/* Distributes the kernels without a unit over units, those that share a function side by side, as their comments are. */
+static bool make_units(maker *m)
 {
-    maker *m = x->m;
     const int n = m->p->n_kernel;
-    int *last = ARENA_NEW(&m->scratch, int, m->n_dev); /* by kind: its last unit + 1 */
-    int *unit_of = ARENA_NEW(&m->scratch, int, n), *at = ARENA_NEW(&m->scratch, int, n);
-    const nnc_kernel **all = ARENA_NEW(&m->scratch, const nnc_kernel *, n);
-    x->unit = ARENA_NEW(&m->scratch, unit, n);
-    if (!last || !unit_of || !at || !all || !x->unit)
-        return false;
-    for (int k = 0; k < n; k++)
-        unit_for(x, unit_of, k, last)->n++;
-    for (int u = 0, from = 0; u < x->n_unit; u++) {
-        x->unit[u].kernel = at + from;
-        x->unit[u].k = all + from;
-        from += x->unit[u].n;
-        x->unit[u].n = 0;
+    unit **last = ARENA_NEW(&m->scratch, unit *, m->n_dev); /* by kind */
+    for (int k = 0; last && k < n; k++) {
+        const kernel_entry *e = &m->kernel[k];
+        const machine *on = &m->on[e->kind];
+        unit *u = last[e->kind];
+        if (e->unit)
+            continue;
+        if (!(u = add_to(m, u && u->functions < unit_size(on) ? u : NULL, k)))
+            return false;
+        u->functions++;
+        last[e->kind] = u;
+        for (int i = k + 1; i < n && m->p->kernel[k].code; i++)
+            if (m->kernel[i].kind == e->kind && !m->kernel[i].unit &&
+                nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i]) && !add_to(m, u, i))
+                return false;
     }
-    /* those that share a function side by side, as their comments are */
-    for (int k = 0; k < n; k++)
-        for (int i = k; i < n && unit_of[k] >= 0; i++) {
-            if (i > k && (unit_of[i] != unit_of[k] ||
-                             !nnc_pkernel_shares(&m->p->kernel[k], &m->p->kernel[i])))
-                continue;
-            unit *to = &x->unit[unit_of[i]];
-            to->kernel[to->n] = i;
-            to->k[to->n++] = m->kernel[i].k;
-            unit_of[i] = i > k ? -1 : unit_of[i];
-        }
-    return true;
+    return last != NULL;
 }
 
 /* False: out of memory, since an incomplete key could match other kernels. */
@@ -263,37 +236,40 @@ static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
     return whole;
 }
 
-static nnc_status emit_unit(emission *x, int i, nnc_emit what, nnc_sink *sink)
+/* ---- threads that emit --------------------------------------------------------------------- */
+
+/* The compiler, which the first call loads; NULL: there is none. */
+static const nnc_emitter *emitter_of(emission *x, int kind)
 {
-    const unit *u = &x->unit[x->todo[i]];
-    const machine *on = &x->m->on[u->kind];
-    nnc_status s =
-        on->emitter->emit(u->k, u->n, on->env.target, what, &x->data[i], &x->size[i], sink);
-    if (s != NNC_OK)
-        x->data[i] = NULL;
-    return s;
+    machine *on = &x->m->on[kind];
+    pthread_mutex_lock(&x->loading);
+    if (!on->asked)
+        on->emitter = on->compiler->emitter();
+    on->asked = true;
+    pthread_mutex_unlock(&x->loading);
+    return on->emitter;
 }
 
-/* Units whose code another thread compiles come last: by then it has. */
-static void emit_some(void *ctx, int part, int parts)
+static nnc_status emit_unit(emission *x, unit *u, nnc_emit what, nnc_sink *sink)
 {
-    emission *x = ctx;
-    int later = -1;
-    (void)part;
-    (void)parts;
-    for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->n;)
-        if (emit_unit(x, i, EMIT_idle, NULL) == NNC_OK && !x->data[i]) {
-            x->later[i] = later;
-            later = i;
-        }
-    for (; later >= 0; later = x->later[later])
-        (void)emit_unit(x, later, EMIT_object, NULL);
+    const maker *m = x->m;
+    const machine *on = &m->on[u->kind];
+    const nnc_emitter *by = emitter_of(x, u->kind);
+    if (!by)
+        return NNC_E_DEVICE;
+    nnc_status s = by->emit(u->k, u->n, on->env.target, what, &u->data, &u->size, sink);
+    if (s != NNC_OK)
+        u->data = NULL;
+    u->failed = s != NNC_OK;
+    if (u->data && u->key.hi != ~(uint64_t)0)
+        nnc_cache_put(m->o->cache, "object", u->key, u->data, u->size);
+    return s;
 }
 
 /* Roughly the instructions of a unit's code. */
 static int64_t code_of(const unit *u)
 {
-    int64_t all = 0;
+    int64_t all = 1;
     for (int i = 0; i < u->n; i++) {
         const nnc_kschedule *s = &u->k[i]->sched;
         int64_t n = u->k[i]->n_ins;
@@ -304,130 +280,182 @@ static int64_t code_of(const unit *u)
     return all;
 }
 
-/* So that all threads end at about the same time. */
-static void longest_first(emission *x)
+/* The longest unit to be emitted, so that all threads end at about the same time; waits for one until the queues are closed. */
+static unit *take_unit(emission *x)
 {
-    for (int i = 1; i < x->n; i++) {
-        const int u = x->todo[i];
-        int at = i;
-        for (; at > 0 && code_of(&x->unit[x->todo[at - 1]]) < code_of(&x->unit[u]); at--)
-            x->todo[at] = x->todo[at - 1];
-        x->todo[at] = u;
+    unit *u = NULL;
+    pthread_mutex_lock(&x->lock);
+    while (!u) {
+        for (int i = QUEUES; i-- > 0 && !u;)
+            if ((u = x->queue[i]))
+                x->queue[i] = u->next;
+        if (u || x->closed)
+            break;
+        pthread_cond_wait(&x->changed, &x->lock);
     }
+    pthread_mutex_unlock(&x->lock);
+    return u;
 }
 
-/* Objects are indexed by unit while they are collected. */
-static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
+/* Units whose code another thread compiles come last: by then it has. */
+static void *emit_some(void *ctx)
 {
-    nnc_blob *b = &m->p->object[u];
-    b->data = nnc_arena_memdup(&m->p->arena, data, n);
-    b->n = n;
-    return b->data ? NNC_OK : nnc_nomem(m->sink);
+    emission *x = ctx;
+    unit *later = NULL;
+    for (unit *u; (u = take_unit(x));)
+        if (emit_unit(x, u, EMIT_idle, NULL) == NNC_OK && !u->data) {
+            u->next = later;
+            later = u;
+        }
+    for (; later; later = later->next)
+        (void)emit_unit(x, later, EMIT_object, NULL);
+    return NULL;
+}
+
+/* Queues a unit, and starts a thread for it if there are fewer than jobs - 1: this one emits later. */
+static void queue_unit(emission *x, unit *u)
+{
+    unit **to = &x->queue[63 - __builtin_clzll((uint64_t)code_of(u))];
+    sigset_t before;
+    pthread_mutex_lock(&x->lock);
+    u->next = *to;
+    *to = u;
+    pthread_cond_signal(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    nnc_signals_hold(&before);
+    if (x->n_thread < x->m->o->jobs - 1 &&
+        pthread_create(&x->thread[x->n_thread], NULL, emit_some, x) == 0)
+        x->n_thread++;
+    nnc_signals_release(&before);
+}
+
+/* Ends emission; without `all`, units that are still queued are dropped. */
+static void end_emission(emission *x, bool all)
+{
+    pthread_mutex_lock(&x->lock);
+    x->closed = true;
+    if (!all)
+        memset(x->queue, 0, sizeof x->queue);
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    (void)emit_some(x);
+    while (x->n_thread > 0)
+        pthread_join(x->thread[--x->n_thread], NULL);
+}
+
+/* Looks for a unit's object in the cache, or has it emitted. */
+static void want(maker *m, unit *u)
+{
+    const nnc_compiler *by = m->on[u->kind].compiler;
+    if (u->wanted || !runs_code(m, u))
+        return;
+    u->wanted = true;
+    const bool keyed = m->o->cache && object_key(m, u, &u->key);
+    if (!keyed)
+        u->key.hi = ~(uint64_t)0;
+    u->cached = keyed && nnc_cache_get(m->o->cache, "object", u->key, &u->data, &u->size);
+    if (!u->cached && by && by->emitter)
+        queue_unit(m->emission, u);
+}
+
+/* ---- objects ------------------------------------------------------------------------------- */
+
+nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted)
+{
+    kernel_entry e = {.hash = k->hash,
+        .kind = m->on[j->device].kind,
+        .given = k->name,
+        .k = k,
+        .interpreted = interpreted};
+    e.hash.lo ^= nnc_sched_has(&k->sched, KD_quick); /* decided since it was named */
+    if ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m))
+        return nnc_nomem(m->sink);
+    uint32_t at = probe(m, &e);
+    if (!m->by_hash[at]) {
+        NNC_TRY(add_kernel(m, &e));
+        m->by_hash[at] = m->p->n_kernel;
+    }
+    j->item = m->by_hash[at] - 1;
+    kernel_entry *known = &m->kernel[j->item];
+    known->interpreted &= interpreted;
+    if (is_alone(&m->on[e.kind])) {
+        NNC_NEED(known->unit || add_to(m, NULL, j->item), m->sink);
+        want(m, known->unit);
+    }
+    const nnc_pkernel *pk = &m->p->kernel[j->item];
+    j->work_bytes = nnc_align_up(pk->scratch_bytes, 64) * pk->threads;
+    return NNC_OK;
 }
 
 /* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */
-static nnc_status without_code(emission *x, int i)
+static nnc_status without_code(maker *m, unit *u)
 {
-    maker *m = x->m;
-    const unit *u = &x->unit[x->todo[i]];
     if (!can_interpret(target_of(m, u->kind)))
-        return emit_unit(x, i, EMIT_object, m->sink);
+        return emit_unit(m->emission, u, EMIT_object, m->sink);
     nnc_warn(m->sink, (nnc_loc){0},
-        "kernel %s has no machine code (the emitter failed); it is interpreted",
-        m->kernel[u->kernel[0]].k->name);
+        "kernel %s has no machine code (the emitter failed); it is interpreted", u->k[0]->name);
     return NNC_OK;
 }
 
-static nnc_status collect(emission *x, int i)
-{
-    maker *m = x->m;
-    nnc_status status = x->data[i] ? NNC_OK : without_code(x, i);
-    if (!x->data[i])
-        return status;
-    status = keep_object(m, x->todo[i], x->data[i], x->size[i]);
-    nnc_hash128 key;
-    if (m->o->cache && object_key(m, &x->unit[x->todo[i]], &key))
-        nnc_cache_put(m->o->cache, "object", key, x->data[i], x->size[i]);
-    return status;
-}
-
-static nnc_status emit_missing(emission *x)
-{
-    maker *m = x->m;
-    int n = 0;
-    for (int i = 0; i < x->n; i++) { /* without an emitter, objects stay empty */
-        machine *on = &m->on[x->unit[x->todo[i]].kind];
-        if (!on->emitter && on->compiler && on->compiler->emitter) /* loads a compiler */
-            on->emitter = on->compiler->emitter();
-        if (on->emitter)
-            x->todo[n++] = x->todo[i];
-    }
-    x->n = n;
-    NNC_NEED(ARENA_ARRAYS(&m->scratch, n + 1, x->data, x->size, x->later), m->sink);
-    longest_first(x);
-    int jobs = m->o->jobs < n ? m->o->jobs : n;
-    if (n)
-        nnc_par_run(jobs > 1 ? jobs : 1, emit_some, x);
-    nnc_status status = NNC_OK;
-    for (int i = 0; i < n; i++) {
-        if (status == NNC_OK)
-            status = collect(x, i);
-        nnc_free(x->data[i]);
-    }
-    return status;
-}
-
-/* Assigns each kernel its unit's object, which is empty where it could not be made; removes units of interpreted kernels. */
-static void number_objects(const emission *x)
-{
-    nnc_plan *p = x->m->p;
-    p->n_object = 0;
-    for (int u = 0; u < x->n_unit; u++) {
-        const bool code = runs_code(x->m, &x->unit[u]);
-        for (int i = 0; i < x->unit[u].n; i++)
-            p->kernel[x->unit[u].kernel[i]].object = code ? p->n_object : -1;
-        if (code)
-            p->object[p->n_object++] = p->object[u];
-    }
-}
-
-nnc_status make_objects(maker *m)
+/* Adds a unit's object to the plan, empty where it could not be made; none for interpreted kernels. */
+static nnc_status add_object(maker *m, unit *u)
 {
     nnc_plan *p = m->p;
-    int64_t began = nnc_now_ns();
-    int hits = 0, misses = 0;
-    emission x = {.m = m};
-    if (!p->n_kernel)
+    const bool code = runs_code(m, u);
+    int *count = u->cached ? m->o->cache_hits : m->o->cache_misses;
+    for (int i = 0; i < u->n; i++)
+        p->kernel[u->kernel[i]].object = code ? p->n_object : -1;
+    if (!code)
         return NNC_OK;
+    if (u->failed)
+        NNC_TRY(without_code(m, u));
+    nnc_blob *to = &p->object[p->n_object++];
+    if (u->data) {
+        to->data = nnc_arena_memdup(&p->arena, u->data, u->size);
+        to->n = u->size;
+        NNC_NEED(to->data, m->sink);
+    }
+    if (count)
+        *count += u->n;
+    return NNC_OK;
+}
+
+static nnc_status want_all(maker *m)
+{
     for (int d = 0; d < m->n_dev; d++)
         NNC_TRY(share_functions(m, d));
-    p->object = make_units(&x) ? ARENA_NEW(&p->arena, nnc_blob, x.n_unit) : NULL;
-    x.todo = ARENA_NEW(&m->scratch, int, x.n_unit + 1);
-    NNC_NEED(p->object && x.todo, m->sink);
-    for (int u = 0; u < x.n_unit; u++) {
-        const unit *k = &x.unit[u];
-        nnc_hash128 key;
-        NNC_FREED char *data = NULL;
-        size_t size;
-        if (!runs_code(m, k))
+    NNC_NEED(make_units(m), m->sink);
+    for (int k = 0; k < m->p->n_kernel; k++)
+        want(m, m->kernel[k].unit);
+    return NNC_OK;
+}
+
+nnc_status make_objects(maker *m, nnc_status (*select)(maker *m))
+{
+    nnc_plan *p = m->p;
+    emission x = {.m = m, .thread = ARENA_NEW(&m->scratch, pthread_t, nnc_max64(m->o->jobs, 1))};
+    NNC_NEED(x.thread, m->sink);
+    pthread_mutex_init(&x.lock, NULL);
+    pthread_mutex_init(&x.loading, NULL);
+    pthread_cond_init(&x.changed, NULL);
+    m->emission = &x;
+    nnc_status s = select(m);
+    const int64_t began = nnc_now_ns();
+    s = s ? s : want_all(m);
+    end_emission(&x, s == NNC_OK);
+    p->object = ARENA_NEW(&p->arena, nnc_blob, p->n_kernel + 1);
+    s = s || p->object ? s : nnc_nomem(m->sink);
+    for (int k = 0; k < p->n_kernel; k++) {
+        unit *u = m->kernel[k].unit;
+        if (!u || u->kernel[0] != k)
             continue;
-        if (!m->o->cache || !object_key(m, k, &key) ||
-            !nnc_cache_get(m->o->cache, "object", key, &data, &size)) {
-            x.todo[x.n++] = u;
-            misses += k->n;
-            continue;
-        }
-        nnc_status status = keep_object(m, u, data, size);
-        NNC_TRY(status);
-        hits += k->n;
+        s = s ? s : add_object(m, u);
+        nnc_free(u->data);
     }
-    NNC_TRY(emit_missing(&x));
-    number_objects(&x);
-    if (m->o->cache_hits)
-        *m->o->cache_hits += hits;
-    if (m->o->cache_misses)
-        *m->o->cache_misses += misses;
+    pthread_cond_destroy(&x.changed);
+    pthread_mutex_destroy(&x.loading);
+    pthread_mutex_destroy(&x.lock);
     if (m->o->codegen_ns)
         *m->o->codegen_ns += nnc_now_ns() - began;
-    return NNC_OK;
+    return s;
 }

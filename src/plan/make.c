@@ -5,7 +5,7 @@
  *   select     a library call (call.c) or a generated kernel for each, and
  *              what happens in place                            (select.c)
  *   init       what is computed once: weights and static values              (init.c)
- *   objects    machine code of the kernels                                    (kernels.c)
+ *   objects    machine code of the kernels, begun while they are selected     (kernels.c)
  *   emit       tensors and commands                                           (emit.c)
  *   place      offsets in the arenas                               (memory.c, pack.c) */
 #include "plan/maker.h"
@@ -220,11 +220,13 @@ static nnc_status find_uses(maker *m)
     return NNC_OK;
 }
 
-static nnc_status select_main(maker *m)
+static nnc_status select_all(maker *m)
 {
     for (int32_t i = 0; i < m->main.n; i++)
         if (m->main.at[i].kind == J_node)
             NNC_TRY(make_select(m, &m->main.at[i], i));
+    NNC_TRY(make_init(m));
+    make_notes(m);
     return NNC_OK;
 }
 
@@ -281,10 +283,7 @@ static nnc_status make_all(maker *m)
     NNC_TRY(find_facts(m));
     NNC_TRY(make_schedule(m));
     NNC_TRY(find_uses(m));
-    NNC_TRY(select_main(m));
-    NNC_TRY(make_init(m));
-    make_notes(m);
-    NNC_TRY(make_objects(m));
+    NNC_TRY(make_objects(m, select_all));
     NNC_TRY(make_commands(m));
     NNC_TRY(plan_place(m->p, m->sink));
     /* memory and order, too, where devices exchange values: what a pass gets wrong there ends in wrong numbers */

@@ -47,7 +47,7 @@ typedef struct kernel_entry {
     int16_t kind;      /* kind of the devices that it runs on */
     const char *given; /* name given by lowering; k->name may be longer */
     const nnc_kernel *k;
-    int32_t item;
+    struct unit *unit; /* kernels with one object; NULL: not known yet */
     bool interpreted; /* only init runs it, and interpreting it takes less time than compiling it */
 } kernel_entry;
 
@@ -71,7 +71,8 @@ typedef struct unserved {
 typedef struct machine {
     nnc_engine_env env;           /* passed to engines; env.target is the device's target */
     const nnc_compiler *compiler; /* NULL: none */
-    const nnc_emitter *emitter;   /* the compiler's, set once it is needed */
+    const nnc_emitter *emitter;   /* the compiler's, once it is asked for; NULL: it is not there */
+    bool asked;
     const char *text;             /* nnc_plan_target_text, in the plan's arena */
     const char *libraries;        /* nnc_target_put_libraries of a GPU, in the plan's arena; NULL: a CPU */
     nnc_hash128 hash;             /* nnc_target_hash */
@@ -116,6 +117,7 @@ typedef struct maker {
     size_t cap_kernel, cap_call, cap_collective, cap_tensor, cap_cmd, cap_weight, cap_engine;
     kernel_entry *kernel;
     size_t cap_entry;
+    struct emission *emission; /* of kernels.c, while kernels are selected */
     int32_t *by_hash;  /* hash table of kernel[]: index + 1 */
     uint32_t hash_mask;
     lowered *lowered;  /* hash table: k NULL for empty entries */
@@ -233,8 +235,9 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: the engine that runs kernels on devices of a kind, or NULL. */
 const char *kernel_engine(const maker *m, int kind);
-/* Gets machine code for all kernels from the cache or the emitter. */
-nnc_status make_objects(maker *m) NNC_MUST;
+/* Selects what the plan's commands compute, and gets machine code for their kernels from the cache or the emitter, which begins with each
+ * as soon as it is selected. */
+nnc_status make_objects(maker *m, nnc_status (*select)(maker *m)) NNC_MUST;
 /* Shares identical ones; sets j->item. interpreted: the command needs no machine code. */
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted) NNC_MUST;
 

@@ -232,6 +232,7 @@ TEST(equal_names_of_other_kernels)
         nnc_kernel *parsed = nnc_schedule_parse(&s, &a, test_sink);
         CHECK(parsed != NULL);
         parsed->name = "k_same_00000000";
+        parsed->hash = nnc_kernel_hash(parsed);
         k[i] = parsed;
     }
     for (int i = 0; from && i < 200; i++) { /* and the table grows meanwhile */
