@@ -500,7 +500,7 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
 }
 
 /* Elements of an outer vector axis per work item: about UNIT_NS of work, or where that leaves threads without one, as many of the whole as
- * threads pay for. */
+ * threads pay for. Threads have as many work items each. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
@@ -509,8 +509,10 @@ static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, c
         all *= a == v ? 1 : (double)nnc_kernel_blocks(k, a);
     double units = fmin(floor(all * slowdown(t) / NNC_T_GRAIN_NS), threads);
     double want = fmin(all / fmax(units, 1), UNIT_NS);
-    int64_t chunk = (int64_t)fmin(ns > 0 ? want / ns : cap, cap);
-    chunk = nnc_align_up(chunk > 0 ? chunk : 1, nnc_max64(nnc_sched_width(&k->sched), 16));
+    int64_t chunk = (int64_t)fmax(fmin(ns > 0 ? want / ns : cap, cap), 1);
+    if (chunk < n && units >= threads)
+        chunk = nnc_ceildiv(n, nnc_align_up(nnc_ceildiv(n, chunk), (int64_t)threads));
+    chunk = nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
     return chunk < n ? chunk : n;
 }
 
