@@ -237,8 +237,9 @@ static int64_t even(int64_t extent, int64_t tile, int64_t n, int64_t panels, int
     int64_t least = busiest(extent, best, panels, threads);
     for (int64_t i = best - n; i >= n && 3 * i >= most; i -= n) {
         int64_t load = busiest(extent, i, panels, threads);
-        const bool alike = nnc_ceildiv(extent, i) == nnc_ceildiv(extent, best) ||
-                           (rows && threads > 1 && best >= extent);
+        const int64_t blocks = nnc_ceildiv(extent, i);
+        const bool alike = blocks == nnc_ceildiv(extent, best) ||
+                           (rows && threads > 1 && best >= extent && blocks % threads == 0);
         if (load > least || (load == least && !alike))
             continue;
         best = i;
