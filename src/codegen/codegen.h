@@ -30,7 +30,7 @@ typedef struct nnc_emitter {
 
 /* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since cached objects are looked up by it (in
  * nnc_emitter_llvm.version and, in processes that never load libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "44"
+#define NNC_LLVM_EMITTER_REVISION "45"
 
 /* The emitter "cuda" (EMIT_cuda only): one CUDA C translation unit for all kernels, C++17, without #include. Each kernel is extern "C"
  * __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where k->grid.work > 0.
@@ -48,7 +48,7 @@ enum { NNC_CODE_NAME = 320, NNC_CUDA_ARGUMENT = 12, NNC_CUDA_SIZES = 32 };
 size_t nnc_cuda_argument(const char **code, void *out);
 
 /* Revision of the text that the CUDA emitter writes. */
-#define NNC_CUDA_EMITTER_REVISION "25"
+#define NNC_CUDA_EMITTER_REVISION "26"
 
 /* A compiled kernel: runs work items begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

@@ -225,10 +225,10 @@ static R quick(fb *b, R p, R q)
 
 /* ---- exponentials ---- */
 
-/* x = n ln2 + r, |r| <= ln2/2; *t = n + magic. */
-static R exp_reduce(fb *b, R x, R *t)
+/* x = n ln2 + r, |r| <= ln2/2; *t = n + off + magic. */
+static R exp_reduce(fb *b, R x, int off, R *t)
 {
-    R c = magic(b, x), n;
+    R c = K((is_wide(b, x) ? 0x1.8p52 : 0x1.8p23) + off), n;
     *t = FMA(x, K(M_LOG2E), c);
     n = SUB(*t, c);
     return FMA(n, K(0x1.05c610ca86c39p-29), FMA(n, K(-0x1.62e43p-1), x));
@@ -254,7 +254,7 @@ static R exp_(fb *b, R x, bool low, bool top)
         x = at_most(b, x, is_wide(b, x) ? 100 : 89);
     if (!low)
         x = at_least(b, x, vanishing(b, x) * M_LN2);
-    R t, r = exp_reduce(b, x, &t);
+    R t, r = exp_reduce(b, x, 0, &t);
     return scale(b, exp_near(b, r), t, low && top);
 }
 
@@ -267,7 +267,7 @@ static R exp2_(fb *b, R x)
 
 static R expm1_(fb *b, R x)
 {
-    R t, r = exp_reduce(b, at_least(b, at_most(b, x, 89), -18), &t),
+    R t, r = exp_reduce(b, at_least(b, at_most(b, x, 89), -18), 0, &t),
          p = FMA(MUL(r, r), POLY(r, EXPM1), r);
     bool wide = is_wide(b, x); /* f32: 2^(n-1), since 2^128 overflows */
     R s = exp2i(b, t, wide ? 0 : -1), y = FMA(p, s, SUB(s, K(wide ? 1 : 0.5)));
@@ -281,8 +281,10 @@ static R exp_and_one(fb *b, R x, int off)
         R e = exp_(b, x, true, true);
         return ADD(e, K(1));
     }
-    R t, r = exp_reduce(b, x, &t);
-    return FMA(exp_near(b, r), exp2i(b, t, off), K(ldexp(1, off)));
+    const bool wide = is_wide(b, x); /* the exponent's bits are those of n + off + 127 (1023) */
+    R t, r = exp_reduce(b, x, off + (wide ? 1023 : 127), &t), i = BITS(t),
+         s = FLOAT(SHL(i, I(i, wide ? 52 : 23)));
+    return FMA(exp_near(b, r), s, K(ldexp(1, off)));
 }
 
 /* 1 / (1 + e^-x), in f32 1 from x = 18 on and 0 below -104. Where e^-x may exceed f32, both sides of the quotient are multiplied by 2^-64,

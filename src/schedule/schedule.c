@@ -498,8 +498,8 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
     return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
 }
 
-/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the
- * whole as threads pay for. */
+/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the whole as
+ * threads pay for. Threads have as many work items each. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
@@ -508,8 +508,10 @@ static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, c
         all *= a == v ? 1 : (double)nnc_kernel_blocks(k, a);
     double units = fmin(floor(all * slowdown(t) / NNC_T_grain_ns), threads);
     double want = fmin(all / fmax(units, 1), NNC_T_item_ns);
-    int64_t chunk = (int64_t)fmin(ns > 0 ? want / ns : cap, cap);
-    chunk = nnc_align_up(chunk > 0 ? chunk : 1, nnc_max64(nnc_sched_width(&k->sched), 16));
+    int64_t chunk = (int64_t)fmax(fmin(ns > 0 ? want / ns : cap, cap), 1);
+    if (chunk < n && units >= threads)
+        chunk = nnc_ceildiv(n, nnc_align_up(nnc_ceildiv(n, chunk), (int64_t)threads));
+    chunk = nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
     return chunk < n ? chunk : n;
 }
 
