@@ -97,16 +97,17 @@ static void check_sums(const profiled *x)
     for (nnc_profile_by by = 0; by < BY__COUNT; by++) {
         const nnc_profile_options o = {.by = by};
         nnc_profile_rows r;
-        double ms = 0, f = 0, b = 0;
+        double ms = 0, self = 0, f = 0, b = 0;
         CHECK_OK(nnc_profile_group(&x->p, &o, &r, test_sink));
         for (int i = 0; i < r.n; i++) {
+            self += r.row[i].self_ms;
             if (by == BY_module && !is_leaf(&r, i))
                 continue;
             ms += r.row[i].ms;
             f += r.row[i].flops;
             b += r.row[i].bytes;
         }
-        if (!near(f, (double)flops) || !near(b, (double)bytes) ||
+        if (!near(f, (double)flops) || !near(b, (double)bytes) || !near(self, ms) ||
             !near(ms + x->p.idle_ms, x->p.wall_ms * x->p.lanes))
             test_fail(__FILE__, __LINE__, "by %s: %.17g ms and %.17g idle of %.17g",
                 nnc_profile_by_names[by], ms, x->p.idle_ms, x->p.wall_ms * x->p.lanes);
@@ -147,7 +148,7 @@ TEST(profile_divides_fused_kernels_among_layers)
         nnc_arena_deinit(&r.arena);
         CHECK_OK(nnc_profile_group(&x.p, &m, &r, test_sink));
         const nnc_profile_row *block = row(&r, "/layers/3/block");
-        CHECK(block && within > 0 && near(block->ms, within));
+        CHECK(block && within > 0 && near(block->ms, within) && block->self_ms == 0);
     }
     nnc_arena_deinit(&r.arena);
     close_profile(&x);
@@ -496,6 +497,12 @@ TEST(rates_are_kept)
         CHECK((r.flops_s == 5e9) == (i == 1) && (r.bytes_s[LEVEL_l2] == 7e9) == (i == 1));
         CHECK(!nnc_rates_again(&r, 1.05, 1)); /* within the error of measurements */
         CHECK(nnc_rates_again(&r, 1.2, 1) == (i == 1) && !r.since_s && r.flops_s == 0);
+        int again = 0; /* of rates that were measured just now, which stay wrong */
+        for (r.since_s = 1, r.measured_ns = nnc_now_ns(); nnc_rates_again(&r, 1.2, 1); again++)
+            r.since_s = 1, r.measured_ns = nnc_now_ns();
+        CHECK_INT(again, i == 1 ? 1 : 2);
+        r.measured_ns -= INT64_C(60000000000);
+        CHECK(nnc_rates_again(&r, 1.2, 1) && !r.since_s);
         r = (nnc_rates){
             .flops_s = 5e9, .bytes_s = {[LEVEL_l2] = 7e9}, .since_s = 1000, .changed = i == 0};
         nnc_rates_close(&r, e);
