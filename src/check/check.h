@@ -69,7 +69,7 @@ extern const char *const nnc_level_names[LEVEL__COUNT];
 typedef struct nnc_rates {
     double bytes_s[LEVEL_arithmetic], flops_s;
     int64_t since_s; /* when the first of them was measured, in seconds since 1970 */
-    int64_t opened_s; /* by nnc_rates_open; 0: not */
+    int64_t measured_ns, again; /* when the last one was measured; and the number of times that nnc_rates_again made it so since */
     bool changed;    /* since nnc_rates_open */
 } nnc_rates;
 #define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
@@ -78,8 +78,8 @@ typedef struct nnc_rates {
  * the other program's load explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
-/* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, if an earlier
- * command has measured them; false: the least time stands. */
+/* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, twice at
+ * most within some seconds, as the machine may stay busy; false: the least time stands. */
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms);
 /* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
  * measured at their first use; of others they are the target's. */

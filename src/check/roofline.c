@@ -42,7 +42,7 @@ void nnc_rates_open(nnc_rates *r, const nnc_env *e)
     *r = (nnc_rates){0};
     if (key_of(e, &key) && nnc_cache_get(e->cache, "rates", key, &entry, &n) && n == sizeof *r)
         memcpy(r, entry, n);
-    r->opened_s = (int64_t)time(NULL);
+    r->measured_ns = r->again = 0;
 }
 
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
@@ -61,17 +61,21 @@ void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
 
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms)
 {
-    const bool again = least_ms > NNC_TOO_FAST * ms && r->since_s && r->since_s < r->opened_s;
+    enum { MOST = 2, LATER_S = 5 };
+    const bool later = nnc_now_ns() - r->measured_ns > LATER_S * INT64_C(1000000000),
+               again = least_ms > NNC_TOO_FAST * ms && r->since_s && (later || r->again < MOST);
     if (again)
-        *r = (nnc_rates){.opened_s = r->opened_s};
+        *r = (nnc_rates){.again = later ? 1 : r->again + 1};
     return again;
 }
 
 static void note_measured(nnc_rates *r, bool measured)
 {
-    if (measured && !r->since_s)
-        r->since_s = (int64_t)time(NULL);
-    r->changed |= measured;
+    if (!measured)
+        return;
+    r->since_s = r->since_s ? r->since_s : (int64_t)time(NULL);
+    r->measured_ns = nnc_now_ns();
+    r->changed = true;
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------- */
