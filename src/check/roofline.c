@@ -265,7 +265,7 @@ double nnc_command_least_ns(
     if (host && compute > 0) /* the same operations in f32, by the target and as measured */
         compute *=
             1e9 / peak_of(r, t) / (double)nnc_target_least_ns(t, DT_f32, false, FLOPS, 0) * FLOPS;
-    const roof_level level = host ? level_of(t, c->bytes) : LEVEL_memory;
+    const roof_level level = host && !r->uncached ? level_of(t, c->bytes) : LEVEL_memory;
     const double move = !host          ? (double)nnc_target_least_ns(t, d, tf32, 0, c->bytes)
                         : c->bytes > 0 ? (double)c->bytes * 1e9 / rate_of(r, t, level, c->bytes)
                                        : 0;
@@ -273,8 +273,9 @@ double nnc_command_least_ns(
     return fmax(compute, move);
 }
 
-void nnc_rates_described(nnc_rates *r, const nnc_target *t)
+void nnc_rates_described(nnc_rates *r, const nnc_target *t, bool simulated)
 {
+    r->uncached = simulated;
     for (int l = 0; l < LEVEL_arithmetic; l++)
         r->bytes_s[l] = (double)(l == LEVEL_memory ? t->copy_bytes_s : t->cache_bytes_s);
     r->flops_s = (double)t->flops_f32;

@@ -329,7 +329,7 @@ nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
         .world = 1,
         .model = o->model,
         .n_model = o->n_model};
-    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0));
+    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0), true);
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &of, sink));
     const nnc_plan_times t = {
         .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};

@@ -13,7 +13,8 @@ static const char page_style[] =
     "#tip { min-height: 1.5em; margin: 4px 0 10px; color: var(--soft); overflow-wrap: anywhere }\n"
     "td.share { min-width: 7em; background-repeat: no-repeat;\n"
     "  background-image: linear-gradient(var(--bar), var(--bar)); background-position: right }\n"
-    "#phases { width: auto; margin: 14px 0 }\n";
+    "#phases { width: auto; margin: 14px 0 }\n"
+    "@media (max-width: 600px) { td.share { min-width: 4em } td.name { min-width: 11em } }\n";
 
 static const char page_head[] =
     "<h1 id=title></h1><p id=head class=soft></p><p id=verdict></p><p id=against></p>\n"
@@ -34,8 +35,8 @@ static const char page_script[] =
     "not measured.'\n"
     "  : 'A run takes ' + ms(P.median_ms) + ' ms (median); profiled from its first command to its last ' + "
     "ms(P.wall_ms) + ' ms (' + P.runs +\n"
-    "    (P.runs == 1 ? ' run). ' : ' runs). ') + (P.overhead === null ? '' : 'Cost of time stamps: ' +\n"
-    "    (P.overhead_low < 0 && P.overhead_high > 0 ? 'not significant' : percent(P.overhead)) +\n"
+    "    (P.runs == 1 ? ' run). ' : ' runs). ') + (P.overhead === null ? '' : 'Cost of profiling: ' +\n"
+    "    (P.overhead < 0 || P.overhead_low < 0 && P.overhead_high > 0 ? 'not significant' : percent(P.overhead)) +\n"
     "    (P.overhead_low === null ? '. ' : ' (95 % CI ' + percent(P.overhead_low) + ' to ' + percent(P.overhead_high) "
     "+ '). ')) +\n"
     "    'Times are by ' + P.clock + (P.clock_why ? ' (not CUPTI: ' + P.clock_why + '). ' : '. ') +\n"

@@ -135,7 +135,7 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
     if (*p->clock.why)
         nnc_printf(t, " (not CUPTI: %s)", p->clock.why);
     const nnc_ratio *o = &p->overhead;
-    if (isfinite(o->low) && !nnc_significant(o))
+    if (o->ratio < 1 || (isfinite(o->low) && !nnc_significant(o)))
         nnc_puts(t, "; their cost is not significant");
     else if (isfinite(o->ratio))
         nnc_printf(t, "; they cost %.1f %%", 100 * (o->ratio - 1));
@@ -231,12 +231,12 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
 
 /* was: with --against. */
 static void text_sum(
-    nnc_text *t, const nnc_profile *p, bool compared, double ms, double was, const char *what)
+    nnc_text *t, const nnc_profile *p, nnc_profile_by by, double ms, double was, const char *what)
 {
     nnc_puts(t, "  ");
     nnc_put_ms(t, ms, 9);
-    nnc_printf(t, "%7.1f %%", 100 * share_of(p, ms));
-    if (compared)
+    nnc_printf(t, "%7.1f %%%*s", 100 * share_of(p, ms), by == BY_module ? 10 : 0, "");
+    if (nnc_profile_compared(p, by))
         text_was(t, ms, was);
     nnc_printf(t, "  %s\n", what);
 }
@@ -278,8 +278,8 @@ static void text_rows(
     NNC_LOCAL(nnc_text) what = {0};
     nnc_printf(&what, "%d more (--top=0 lists all)", rows->n - top);
     if (top < rows->n && !module)
-        text_sum(t, p, compared, rest, was, nnc_text_str(&what));
-    text_sum(t, p, compared, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
+        text_sum(t, p, o->by, rest, was, nnc_text_str(&what));
+    text_sum(t, p, o->by, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
     nnc_text_deinit(&what);
     if (p->lanes > 1)
         nnc_printf(&what, "%d streams for ", p->lanes);
@@ -287,7 +287,7 @@ static void text_rows(
         nnc_puts(&what, "a run of ");
     nnc_put_ms(&what, p->wall_ms, 0);
     nnc_puts(&what, " ms");
-    text_sum(t, p, compared, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
+    text_sum(t, p, o->by, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
         nnc_text_str(&what));
     t->oom |= what.oom;
 }

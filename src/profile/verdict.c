@@ -7,13 +7,14 @@
 #define LEAST \
     0.01 /* share that is worth a word: of the time, and of what of it is above the least */
 
-/* Commands shorter than this are mostly launch: starting threads and meeting them again. */
-#define SHORT_MS 0.01
-
-#define FAR \
-    0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
-#define CROWDED \
-    0.5 /* share of the CPU, and of the least time in the time, below which others took most of it */
+/* A command shorter than so many launches of its target is largely launch: starting threads and meeting them again. */
+#define LAUNCHES 4
+/* Below this share of its limit something else takes the time: functions, index arithmetic, latencies. Products on a CPU reach 0.41 to 0.49
+ * of what its threads compute (bench/results/sweep-2026-11-30.txt), and are bound by it. */
+#define FAR 0.4
+/* Share of the CPU, and of the least time in the time, below which others took most of it: as many threads of others want the cores as of
+ * this program. */
+#define CROWDED 0.5
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -25,6 +26,11 @@ static double gap_of(const nnc_profile_cmd *c)
     return fmax(c->ms - c->least_ms, 0);
 }
 
+static double short_ms(const nnc_profile *p)
+{
+    return LAUNCHES * 1e-6 * (double)p->target->launch_ns;
+}
+
 static sums add_up(const nnc_profile *p)
 {
     sums s = {0};
@@ -34,7 +40,7 @@ static sums add_up(const nnc_profile *p)
         s.bound[c->bound] += c->least_ms;
         s.busy += c->ms;
         s.gap += gap_of(c);
-        if (c->ms < SHORT_MS && c->ms > 2 * c->least_ms) {
+        if (c->ms < short_ms(p) && c->ms > 2 * c->least_ms) {
             s.brief += c->ms;
             s.n_brief++;
         }
@@ -72,7 +78,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
     else if (s->brief > 0.5 * s->busy)
         nnc_printf(out,
             "Bound by launches: %d command%s of less than %.0f us %s %.0f %% of the time.",
-            s->n_brief, nnc_plural(s->n_brief, "s"), SHORT_MS * 1e3,
+            s->n_brief, nnc_plural(s->n_brief, "s"), short_ms(p) * 1e3,
             s->n_brief == 1 ? "takes" : "take", 100 * s->brief / s->busy);
     else if (s->least > NNC_TOO_FAST * s->busy)
         nnc_puts(out, p->rates.since_s

@@ -196,6 +196,9 @@ TEST(profile_of_a_described_cpu_has_its_rates)
         CHECK(x.p.rates.flops_s == (double)t->flops_f32);
         CHECK(x.p.rates.bytes_s[LEVEL_memory] == (double)t->copy_bytes_s);
         check_sums(&x);
+        for (int i = 0; i < x.p.n;
+             i++) /* the simulator has no caches, so they are no limit of its times */
+            CHECK(x.p.cmd[i].bound >= LEVEL_memory && x.p.cmd[i].least_ms <= x.p.cmd[i].ms * 1.001);
     }
     close_profile(&x);
 }
