@@ -15,6 +15,8 @@
 /* Share of the CPU, and of the least time in the time, below which others took most of it: as many threads of others want the cores as of
  * this program. */
 #define CROWDED 0.5
+/* Linux leaves a thread the core for at least so long: most runs of one thread that are shorter meet no other program. */
+#define SLICE_MS 0.75
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -48,17 +50,28 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
+/* Of the time that the threads needed, the share that they had; 1: unknown, or other programs do not change the usual run. */
+static double own_share(const nnc_profile *p)
+{
+    const nnc_plan *plan = p->artifact->plan;
+    bool slow = p->wall_ms > SLICE_MS;
+    for (int i = 0; i < p->n && !slow; i++) {
+        const nnc_cmd *c = &plan->cmd[p->cmd[i].cmd];
+        slow = c->kind == CMD_kernel && plan->kernel[c->item].threads > 1;
+    }
+    return slow && !isnan(p->cpu_share) ? p->cpu_share : 1;
+}
+
 /* Did other programs take most of the time? Runs that come near their least time were not disturbed by them. */
 static bool is_crowded(const nnc_profile *p, const sums *s)
 {
-    return p->cpu_share < CROWDED && s->least < CROWDED * s->busy;
+    return own_share(p) < CROWDED && s->least < CROWDED * s->busy;
 }
 
 /* What the time is bound by: of several reasons the first that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
-    const double own =
-        isnan(p->cpu_share) ? 1 : p->cpu_share; /* of the time; others have the rest */
+    const double own = own_share(p);
     const double moved = s->least - s->bound[LEVEL_arithmetic];
     nnc_shares all = {0};
     nnc_sum_shares(&all, p->device, p->artifact->plan->n_device);

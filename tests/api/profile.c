@@ -304,6 +304,12 @@ TEST(profile_gives_a_verdict)
             "Bound by other programs. Its threads had the CPU for 25 % of the time that they "
             "needed it, other programs for the rest: repeat it when they have ended. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+        for (int i = 0; i < x.a->plan->n_kernel; i++)
+            x.a->plan->kernel[i].threads = 1;
+        /* one thread for less than a time slice: the usual run meets no other program */
+        check_verdict(
+            &x, 0.02, 0.006, LEVEL_memory, 0, 0.25, "At no limit: its commands take 3.33 ");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 0, 0.25, "Bound by other programs.");
         check_worst(&x);
         check_declined(&x);
     }
