@@ -50,49 +50,45 @@ typedef struct resource {
 } resource;
 
 typedef struct activity {
-    uint64_t node; /* 0: not of a graph */
-    uint32_t correlation;
+    uint64_t id; /* of its node, or of its call where it is not of a graph */
     int64_t start, end;
 } activity;
+#define CALL (UINT64_C(1) << 63) /* marks a correlation id, among ids of nodes */
 typedef struct mark_of {
-    uint64_t id; /* of a node, or a correlation id */
+    uint64_t id;
     int32_t mark;
 } mark_of;
-typedef struct marks {
-    mark_of *at;
-    size_t n, cap;
-} marks;
 
 /* CUPTI has one client in a process. Its worker thread delivers buffers. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tracing {
-    pthread_mutex_t lock;
     const nnc_cuda_cupti *api; /* NULL: closed */
     void *subscriber;
     int32_t mark;
     int n_kind; /* kinds that are on */
     bool lost; /* records of the run */
-    nnc_arena kept, run;
-    marks node, call; /* node: until it is closed; call, activity: of the run */
-    activity *activity;
-    size_t n, cap;
-} t = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    nnc_arena arena; /* until it is closed */
+    mark_of *mark_of;
+    activity *activity; /* of the run */
+    size_t n_mark, cap_mark, n, cap;
+} t;
 
 /* ---- records ------------------------------------------------------------------------------------------------------- */
 
-static void add_mark(nnc_arena *a, marks *m, uint64_t id, int32_t mark)
+static void add_mark(uint64_t id, int32_t mark)
 {
-    if (!ARENA_ROOM(a, m->at, m->cap, m->n + 1))
+    if (!ARENA_ROOM(&t.arena, t.mark_of, t.cap_mark, t.n_mark + 1))
         t.lost = true;
     else
-        m->at[m->n++] = (mark_of){id, mark};
+        t.mark_of[t.n_mark++] = (mark_of){id, mark};
 }
 
 /* The mark with this id, the latest of several; -1: none. */
-static int32_t find_mark(const marks *m, uint64_t id)
+static int32_t find_mark(uint64_t id)
 {
-    for (size_t i = m->n; i-- > 0;)
-        if (m->at[i].id == id)
-            return m->at[i].mark;
+    for (size_t i = t.n_mark; i-- > 0;)
+        if (t.mark_of[i].id == id)
+            return t.mark_of[i].mark;
     return -1;
 }
 
@@ -107,14 +103,15 @@ static void keep_record(const char *record)
 {
     const int kind = (int)member(record, 0, 4);
     if (kind == EXTERNAL)
-        add_mark(&t.run, &t.call, member(record, 16, 4), (int32_t)member(record, 8, 8));
+        add_mark(CALL | member(record, 16, 4), (int32_t)member(record, 8, 8));
     for (size_t i = 0; i < NNC_COUNT(layouts); i++) {
         const struct layout *l = &layouts[i];
         if (l->kind != kind)
             continue;
-        const activity a = {member(record, l->node, 8), (uint32_t)member(record, l->correlation, 4),
+        const uint64_t node = member(record, l->node, 8);
+        const activity a = {node ? node : CALL | member(record, l->correlation, 4),
             (int64_t)member(record, 16, 8), (int64_t)member(record, 24, 8)};
-        if (a.start <= 0 || a.end < a.start || !ARENA_ROOM(&t.run, t.activity, t.cap, t.n + 1))
+        if (a.start <= 0 || a.end < a.start || !ARENA_ROOM(&t.arena, t.activity, t.cap, t.n + 1))
             t.lost = true; /* CUPTI does not know its times, or there is no memory */
         else
             t.activity[t.n++] = a;
@@ -133,10 +130,10 @@ static void take_buffer(void *context, uint32_t stream, uint8_t *buffer, size_t 
 {
     void *record = NULL;
     (void)context, (void)stream, (void)bytes;
-    pthread_mutex_lock(&t.lock);
+    pthread_mutex_lock(&lock);
     while (t.api && valid && !t.api->cuptiActivityGetNextRecord(buffer, valid, &record))
         keep_record(record);
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_unlock(&lock);
     nnc_free(buffer);
 }
 
@@ -153,9 +150,9 @@ static void on_resource(void *user, int domain, uint32_t id, const void *data)
         t.api->cuptiGetGraphNodeId(r->descriptor->node, &node) ||
         (cloned && t.api->cuptiGetGraphNodeId(r->descriptor->original_node, &original)))
         return;
-    pthread_mutex_lock(&t.lock);
-    add_mark(&t.kept, &t.node, node, cloned ? find_mark(&t.node, original) : t.mark);
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_lock(&lock);
+    add_mark(node, cloned ? find_mark(original) : t.mark);
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- for the runtime ----------------------------------------------------------------------------------------------- */
@@ -165,10 +162,10 @@ nnc_status nnc_cupti_open(bool calls, nnc_sink *sink)
     const nnc_cuda_cupti *api = NNC_CUDA(cupti, sink);
     if (!api || t.api)
         return api ? nnc_fail0(sink, NNC_E_DEVICE, "another profile uses it") : NNC_E_DEVICE;
-    pthread_mutex_lock(&t.lock);
+    pthread_mutex_lock(&lock);
     t.api = api;
     t.mark = -1;
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_unlock(&lock);
     int error = t.api->cuptiSubscribe(&t.subscriber, on_resource, NULL);
     if (error)
         t.subscriber = NULL;
@@ -190,15 +187,12 @@ void nnc_cupti_close(void)
 {
     for (; t.n_kind > 0; t.n_kind--)
         (void)t.api->cuptiActivityDisable(kinds[t.n_kind - 1]);
-    pthread_mutex_lock(&t.lock);
-    if (t.subscriber)
-        (void)t.api->cuptiUnsubscribe(t.subscriber);
-    t.api = NULL;
-    t.subscriber = NULL;
-    t.node = t.call = (marks){0};
-    nnc_arena_deinit(&t.kept);
-    nnc_arena_deinit(&t.run);
-    pthread_mutex_unlock(&t.lock);
+    if (t.subscriber && !t.api->cuptiUnsubscribe(t.subscriber))
+        (void)t.api->cuptiActivityFlushAll(FLUSH_FORCED); /* gives all buffers back */
+    pthread_mutex_lock(&lock);
+    nnc_arena_deinit(&t.arena);
+    t = (struct tracing){0};
+    pthread_mutex_unlock(&lock);
 }
 
 void nnc_cupti_mark(int32_t mark)
@@ -217,38 +211,33 @@ static void flush(bool all)
     size_t dropped = 0;
     const bool failed = t.api->cuptiActivityFlushAll(all ? FLUSH_FORCED : 0) ||
                         t.api->cuptiActivityGetNumDroppedRecords(NULL, 0, &dropped);
-    pthread_mutex_lock(&t.lock);
+    pthread_mutex_lock(&lock);
     t.lost = t.lost || failed || dropped;
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_unlock(&lock);
 }
 
 void nnc_cupti_begin(void)
 {
     flush(true);
-    pthread_mutex_lock(&t.lock);
-    nnc_arena_deinit(&t.run);
-    t.call = (marks){0};
-    t.activity = NULL;
-    t.n = t.cap = 0;
+    pthread_mutex_lock(&lock);
+    t.n = 0;
     t.lost = false;
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_unlock(&lock);
 }
 
 void nnc_cupti_read(bool all, int64_t *start_ns, int64_t *end_ns, int32_t first, int n)
 {
     flush(all);
-    pthread_mutex_lock(&t.lock);
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < n; i++)
         start_ns[i] = end_ns[i] = -1;
     for (size_t i = 0; !t.lost && i < t.n; i++) {
         const activity *a = &t.activity[i];
-        const int32_t mark =
-            a->node ? find_mark(&t.node, a->node) : find_mark(&t.call, a->correlation);
-        const int32_t k = mark - first;
+        const int32_t mark = find_mark(a->id), k = mark - first;
         if (mark < 0 || k < 0 || k >= n)
             continue;
         start_ns[k] = start_ns[k] < 0 ? a->start : nnc_min64(start_ns[k], a->start);
         end_ns[k] = nnc_max64(end_ns[k], a->end);
     }
-    pthread_mutex_unlock(&t.lock);
+    pthread_mutex_unlock(&lock);
 }

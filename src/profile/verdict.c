@@ -50,7 +50,7 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
-/* Of the time that the threads needed, the share that they had; 1: unknown, or other programs do not change the usual run. */
+/* Share of the CPU that the threads had when they needed it; 1: unknown, or other programs do not change the usual run. */
 static double own_share(const nnc_profile *p)
 {
     const nnc_plan *plan = p->artifact->plan;
