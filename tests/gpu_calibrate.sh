@@ -84,8 +84,11 @@ what="a trace beside its prediction"
 gives 0 "" run models/mlp.json --set batch=2 --set hidden=32 --target=cuda --iterations=2 --trace="$dir/trace.json" --predict="$dir/one.json"
 grep -q 'predicted' "$dir/trace.json" || fail "$what: no prediction"
 what="a profile, and the power"
-gives 0 "are by CUDA events" profile models/mlp.json --set batch=2 --set hidden=32 --target=cuda --active=3 --duration=150
+gives 0 "are those of CUPTI" profile models/mlp.json --set batch=2 --set hidden=32 --target=cuda --active=3 --duration=150
 grep -q "Power: 1[0-9.]* W (1 GPU by NVML" "$dir/said" || fail "$what: no power"
+what="a profile by events"
+FAKE_CUDA_ERROR=cuptiSubscribe=39 gives 0 "are by CUDA events (not CUPTI: another" profile models/mlp.json --set batch=2 --set hidden=32 \
+    --target=cuda --active=3 --duration=1
 what="memory"
 gives 0 "peak" memory models/mlp.json --set batch=2 --set hidden=32 --hardware="$dir/one.json"
 

@@ -251,7 +251,7 @@ class Model:
 
     def profile(self, **flags):
         """Measures where the time of a run goes, and what bounds it. flags: those of nnc profile: by="module", top=40, ..."""
-        return self._ask("profile", flags, html="html" not in flags)
+        return self._ask("profile", flags, html=True)
 
     def compare(self, **flags):
         """Compares fused, unfused and float64: numbers, time, what each pass gains. flags: those of nnc compare. The report has .agrees."""

@@ -150,11 +150,20 @@ def command(name, *models, **flags):
 
 def measured(name, files, flags, folder, rows="--json", html=False):
     """The report of a command that writes its JSON (rows: by this flag) and its page beside the text: nothing is measured twice."""
-    file, page = folder.file("report.json"), folder.file("page.html")
-    text, code = run(name, files, [*flags, rows, file, *(["--html", page] if html else [])])
+    flags = list(flags)
+
+    def to(flag, own):
+        """The file that the flags give, or one in the folder."""
+        given = [f[len(flag) + 1 :] for f in flags if f.startswith(flag + "=")]
+        if not given:
+            flags.extend([flag, folder.file(own)])
+        return given[-1] if given else folder.file(own)
+
+    file, page = to(rows, "report.json"), html and to("--html", "page.html")
+    text, code = run(name, files, flags)
     with open(file) as f:
         content = json.load(f)
-    return judged(Report(text, content, open(page).read() if html else None), name, code)
+    return judged(Report(text, content, html and open(page).read()), name, code)
 
 
 def partition(model, **flags):

@@ -69,8 +69,9 @@ extern const char *const nnc_level_names[LEVEL__COUNT];
 typedef struct nnc_rates {
     double bytes_s[LEVEL_arithmetic], flops_s;
     int64_t since_s; /* when the first of them was measured, in seconds since 1970 */
-    int64_t opened_s; /* by nnc_rates_open; 0: not */
+    int64_t measured_ns, again; /* when the last one was measured; and the number of times that nnc_rates_again made it so since */
     bool changed;    /* since nnc_rates_open */
+    bool uncached;   /* the simulator's: whatever is moved comes from memory */
 } nnc_rates;
 #define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
 /* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
@@ -78,8 +79,8 @@ typedef struct nnc_rates {
  * the other program's load explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
-/* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, if an earlier
- * command has measured them; false: the least time stands. */
+/* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, twice at
+ * most within some seconds, as the machine may stay busy; false: the least time stands. */
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms);
 /* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
  * measured at their first use; of others they are the target's. */
@@ -93,8 +94,8 @@ typedef struct nnc_roofline {
     double rate;       /* measured rate of that resource: bytes/s of copies, or FLOP/s in f32; 0: not measured */
 } nnc_roofline;
 nnc_roofline nnc_artifact_roofline(nnc_env *e, nnc_rates *r, const nnc_artifact *a, nnc_section last);
-/* The rates that target t describes, so that none is measured on this machine. */
-void nnc_rates_described(nnc_rates *r, const nnc_target *t);
+/* The rates that target t describes, so that none is measured on this machine. simulated: by the simulator, without caches. */
+void nnc_rates_described(nnc_rates *r, const nnc_target *t, bool simulated);
 
 /* Bytes of the host that streamed runs take beside the plan's: a second set of inputs and outputs, and the host's. */
 int64_t nnc_copies_bytes(const nnc_artifact *a);
@@ -107,7 +108,8 @@ typedef struct nnc_times {
     double cpu_share; /* of nnc_session_time: of the time that threads were ready, the share that they ran; NaN: unknown */
 } nnc_times;
 nnc_status nnc_times_add(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink) NNC_MUST; /* the caller frees t->ns */
-#define NNC_BUSY 0.8 /* share of the CPU below which other programs must have run */
+/* Share of the CPU below which other programs ran: one more busy thread leaves n threads on n cores n / (n + 1), 0.8 on four. */
+#define NNC_BUSY 0.8
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms). `io`: with copies. The times are sorted. The caller
  * frees t->ns, also after a failure. */
 nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;

@@ -42,7 +42,7 @@ void nnc_rates_open(nnc_rates *r, const nnc_env *e)
     *r = (nnc_rates){0};
     if (key_of(e, &key) && nnc_cache_get(e->cache, "rates", key, &entry, &n) && n == sizeof *r)
         memcpy(r, entry, n);
-    r->opened_s = (int64_t)time(NULL);
+    r->measured_ns = r->again = 0;
 }
 
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
@@ -61,17 +61,21 @@ void nnc_rates_close(const nnc_rates *r, const nnc_env *e)
 
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms)
 {
-    const bool again = least_ms > NNC_TOO_FAST * ms && r->since_s && r->since_s < r->opened_s;
+    enum { MOST = 2, LATER_S = 5 };
+    const bool later = nnc_now_ns() - r->measured_ns > LATER_S * INT64_C(1000000000),
+               again = least_ms > NNC_TOO_FAST * ms && r->since_s && (later || r->again < MOST);
     if (again)
-        *r = (nnc_rates){.opened_s = r->opened_s};
+        *r = (nnc_rates){.again = later ? 1 : r->again + 1};
     return again;
 }
 
 static void note_measured(nnc_rates *r, bool measured)
 {
-    if (measured && !r->since_s)
-        r->since_s = (int64_t)time(NULL);
-    r->changed |= measured;
+    if (!measured)
+        return;
+    r->since_s = r->since_s ? r->since_s : (int64_t)time(NULL);
+    r->measured_ns = nnc_now_ns();
+    r->changed = true;
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------- */
@@ -261,7 +265,7 @@ double nnc_command_least_ns(
     if (host && compute > 0) /* the same operations in f32, by the target and as measured */
         compute *=
             1e9 / peak_of(r, t) / (double)nnc_target_least_ns(t, DT_f32, false, FLOPS, 0) * FLOPS;
-    const roof_level level = host ? level_of(t, c->bytes) : LEVEL_memory;
+    const roof_level level = host && !r->uncached ? level_of(t, c->bytes) : LEVEL_memory;
     const double move = !host          ? (double)nnc_target_least_ns(t, d, tf32, 0, c->bytes)
                         : c->bytes > 0 ? (double)c->bytes * 1e9 / rate_of(r, t, level, c->bytes)
                                        : 0;
@@ -269,8 +273,9 @@ double nnc_command_least_ns(
     return fmax(compute, move);
 }
 
-void nnc_rates_described(nnc_rates *r, const nnc_target *t)
+void nnc_rates_described(nnc_rates *r, const nnc_target *t, bool simulated)
 {
+    r->uncached = simulated;
     for (int l = 0; l < LEVEL_arithmetic; l++)
         r->bytes_s[l] = (double)(l == LEVEL_memory ? t->copy_bytes_s : t->cache_bytes_s);
     r->flops_s = (double)t->flops_f32;

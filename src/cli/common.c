@@ -114,9 +114,21 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
     return other_shapes(o) ? open_other(o, w, sink) : NNC_OK;
 }
 
+nnc_status check_reports(const options *o, nnc_sink *sink)
+{
+    const char *const file[] = {o->json, o->html, o->svg, o->trace, o->sweep.file};
+    for (size_t i = 0; i < NNC_COUNT(file); i++)
+        if (file[i])
+            NNC_TRY(nnc_file_can_write(file[i], sink));
+    return NNC_OK;
+}
+
 nnc_status open_env(const options *o, work *w, nnc_sink *sink)
 {
-    return w->env ? NNC_OK : nnc_env_create(&o->env, &w->env, sink);
+    if (w->env)
+        return NNC_OK;
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    return nnc_env_rank(w->env) ? NNC_OK : check_reports(o, sink);
 }
 
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)

@@ -93,7 +93,7 @@ nnc_status cmd_report(const options *o, work *w, nnc_sink *sink)
     const char *const *path = o->n_file ? o->file : usual;
     const nnc_opener by = {open_run, close_run, find_largest, progress, (void *)o};
     nnc_experiments x = {0};
-    nnc_status st = NNC_OK;
+    nnc_status st = check_reports(o, sink);
     NNC_LOCAL(nnc_text) page = {0};
     for (int i = 0; !st && i < (o->n_file ? o->n_file : 1); i++)
         st = nnc_experiments_read(&x, path[i], sink);

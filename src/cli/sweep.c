@@ -322,6 +322,7 @@ nnc_status cmd_sweep(const options *o, work *w, nnc_sink *sink)
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc sweep opens the model at each size: name a file, not standard input");
     }
+    NNC_TRY(check_reports(o, sink));
     NNC_TRY(read_axes(p));
     for (int i = 0; i < p->n_axis; i++) {
         if (p->axis[i].n > MOST_SERIES / p->n_series)

@@ -101,10 +101,14 @@ typedef struct nnc_cuda_nccl {
 #define NCCL CUDA_FIELD
 #include "cuda/symbols.def"
 } nnc_cuda_nccl;
+typedef struct nnc_cuda_cupti {
+#define CUPTI CUDA_FIELD
+#include "cuda/symbols.def"
+} nnc_cuda_cupti;
 #undef CUDA_FIELD
 
 typedef enum nnc_cuda_lib {
-    CUDA_driver, CUDA_cudart, CUDA_nvrtc, CUDA_nvrtc12, CUDA_cublaslt, CUDA_cudnn, CUDA_nvml, CUDA_nccl,
+    CUDA_driver, CUDA_cudart, CUDA_nvrtc, CUDA_nvrtc12, CUDA_cublaslt, CUDA_cudnn, CUDA_nvml, CUDA_nccl, CUDA_cupti,
     CUDA__LIBS
 } nnc_cuda_lib;
 
@@ -163,6 +167,21 @@ void nnc_cuda_limits(nnc_text *out, int ordinal);
  * read it. NULL: the default stream. */
 cuda_stream nnc_cuda_current(void);
 void nnc_cuda_set_current(cuda_stream s);
+
+/* ---- CUPTI -------------------------------------------------------------------------------------------------------- */
+
+/* Times of marked work of a run, by CUPTI's activity records. One user in a process, from one thread. nnc_cupti_open fails (NNC_E_DEVICE)
+ * where CUPTI is missing or belongs to another profiler. calls: also of work outside of graphs, which costs more. */
+nnc_status nnc_cupti_open(bool calls, nnc_sink *sink) NNC_MUST;
+void nnc_cupti_close(void);
+/* What the thread submits, or captures, from now on belongs to `mark`; -1: to nothing. Nodes of graphs that are captured while it is open
+ * keep their marks. */
+void nnc_cupti_mark(int32_t mark);
+/* Forgets what was recorded before, while the GPUs are idle. */
+void nnc_cupti_begin(void);
+/* Begin and end of the work of marks first .. first + n - 1 since then, while the GPUs are idle; -1: no record, as for all marks where some
+ * were lost. Some records come late: `all` waits for none of them any more. */
+void nnc_cupti_read(bool all, int64_t *start_ns, int64_t *end_ns, int32_t first, int n);
 
 /* ---- NVRTC -------------------------------------------------------------------------------------------------------- */
 

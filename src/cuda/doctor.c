@@ -56,6 +56,7 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
         if (!NNC_CUDA(nccl, NULL)->ncclGetVersion(&v))
             dotted(f, (size_t)v);
         break;
+    case CUDA_cupti: /* has a number of its own */
     case CUDA__LIBS: break;
     }
 }

@@ -19,6 +19,7 @@ static const struct symbol {
 #define CUDNN(ret, name, args, needed) ROW(CUDA_cudnn, name, needed)
 #define NVML(ret, name, args, needed) ROW(CUDA_nvml, name, needed)
 #define NCCL(ret, name, args, needed) ROW(CUDA_nccl, name, needed)
+#define CUPTI(ret, name, args, needed) ROW(CUDA_cupti, name, needed)
 #include "cuda/symbols.def"
 };
 
@@ -30,6 +31,7 @@ static nnc_cuda_cublaslt cublaslt;
 static nnc_cuda_cudnn cudnn;
 static nnc_cuda_nvml nvml;
 static nnc_cuda_nccl nccl;
+static nnc_cuda_cupti cupti;
 
 /* A table is an array of function pointers, one per symbol, in order. */
 #define LIB(lib, with, driver_s, needs, does, ...) \
@@ -62,6 +64,8 @@ static struct lib {
     LIB(cudnn, cudnn, false, "cuDNN 9.0", "convolutions", "libcudnn.so.9"),
     LIB(nvml, nvml, true, "driver 525", "power and clocks", "libnvidia-ml.so.1"),
     LIB(nccl, nccl, false, "NCCL 2.14", "sums over several GPUs", "libnccl.so.2"),
+    LIB(cupti, cupti, false, "CUDA 12.0", "times of kernels in profiles", "libcupti.so.13",
+        "libcupti.so.12"),
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -104,7 +108,8 @@ static const int rooms[CUDA__LIBS] = {[CUDA_cudart] = 64,
     [CUDA_nvrtc12] = 256,
     [CUDA_cublaslt] = 640,
     [CUDA_cudnn] = 768,
-    [CUDA_nccl] = 512};
+    [CUDA_nccl] = 512,
+    [CUDA_cupti] = 256};
 
 /* Opens the first file that loads and has every required function. `why` gets the reason for the first file that
  * exists; an unknown name is the reason only when no file exists. */

@@ -66,7 +66,7 @@ static bool in_environment(search *s, const char *root, const char *soname, cons
 /* Searches a toolkit, or a folder of libraries. */
 static bool in_toolkit(search *s, const char *root, const char *soname, const char *place)
 {
-    static const char *const sub[] = {"", "/lib64", "/lib"};
+    static const char *const sub[] = {"", "/lib64", "/lib", "/extras/CUPTI/lib64"};
     for (size_t i = 0; i < NNC_COUNT(sub); i++) {
         char folder[400];
         if (snprintf(folder, sizeof folder, "%s%s", root, sub[i]) < (int)sizeof folder &&

@@ -109,8 +109,11 @@ static nnc_status set_arg(fe *f, const nnc_item *args, fe_env *env, const char *
                 near);
         for (size_t i = n; i-- > 0;)
             nnc_printf(&text, "%s%s%s", text.n ? ", " : " (it has: ", names[i], i ? "" : ")");
+        if (!n)
+            return nnc_fail(
+                f->sink, NNC_E_USAGE, loc, "%s: the model has no args", nnc_text_str(&t));
         return nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: the model has no arg `%.60s`%s",
-            nnc_text_str(&t), name, n ? nnc_text_str(&text) : ", and no others");
+            nnc_text_str(&t), name, nnc_text_str(&text));
     }
     if (e->v.is_word != v.is_word)
         return nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),

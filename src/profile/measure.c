@@ -162,6 +162,7 @@ static nnc_status conclude(nnc_env *e, nnc_profile *out, int32_t first, int n, c
 /* What a measurement works on. */
 typedef struct profiler {
     nnc_tracing *x;
+    const nnc_tracing_clock *clock;
     nnc_session *s;
     const nnc_profile_options *o;
     nnc_profile *out;
@@ -180,12 +181,12 @@ static nnc_status plain_run(const profiler *f, int64_t *ns)
     return NNC_OK;
 }
 
-/* One profiled run. *ns: its time for the host. */
+/* One profiled run. *ns: its time for the host, without that of collecting CUPTI's records. */
 static nnc_status profiled_run(const profiler *f, int64_t *ns)
 {
     const int64_t t0 = nnc_now_ns();
     NNC_TRY(nnc_tracing_times(f->x, SEC_main, f->last, f->start, f->end, f->sink));
-    *ns = nnc_now_ns() - t0;
+    *ns = f->clock->activity ? f->clock->host_ns : nnc_now_ns() - t0;
     return NNC_OK;
 }
 
@@ -248,17 +249,24 @@ static nnc_status profile_runs(const profiler *f, int warmup, run *r, int *n)
     return NNC_OK;
 }
 
-/* Measures the overhead and runs the schedule. On a GPU the host's time includes the runs before the profiled one, so the overhead follows
- * from the device's time instead. */
+/* Measures the overhead, of GPUs by the times of the runs that are profiled, and runs the schedule: again by events where CUPTI fails. */
 static nnc_status measure_runs(profiler *f, nnc_env *e, int warmup, run *r, int *n)
 {
     NNC_FREED int64_t *start = f->start = nnc_calloc((size_t)f->n + 1, sizeof *start),
                       *end = f->end = nnc_calloc((size_t)f->n + 1, sizeof *end);
     NNC_NEED(start && end, f->sink);
-    nnc_tracing_behind(f->x, e);
+    nnc_tracing_behind(f->x, e, f->last, f->o->gpu_times == GPU_TIMES_events);
+    f->clock = nnc_tracing_clock_of(f->x);
+    bool activity;
     if (!nnc_env_profile_after(e) && f->s->a->chunks == 1)
         NNC_TRY(measure_overhead(f));
-    return profile_runs(f, warmup, r, n);
+    do {
+        activity = f->clock->activity;
+        *n = 0;
+        NNC_TRY(profile_runs(f, warmup, r, n));
+    } while (activity != f->clock->activity);
+    f->out->clock = *f->clock;
+    return NNC_OK;
 }
 
 nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_compare_options *t,
@@ -296,10 +304,12 @@ nnc_status nnc_profile_measure(nnc_env *e, nnc_session *s, bool step, const nnc_
     qsort(r, (size_t)n, sizeof *r, by_wall);
     NNC_TRY(conclude(e, out, first, f.n, r, n / 4, n - n / 4, sink));
     const int half = n - 2 * (n / 4);
-    if (nnc_env_profile_after(e) && s->a->chunks == 1)
-        out->overhead.ratio = out->wall_ms / out->median_ms;
-    for (int k = n / 4; !nnc_env_profile_after(e) && k < n - n / 4; k++)
+    const bool gpu = nnc_env_profile_after(e);
+    /* with events, the host's time includes the runs before the profiled one */
+    for (int k = n / 4; (!gpu || out->clock.activity) && k < n - n / 4; k++)
         out->outside_ms += ((double)r[k].host_ns * 1e-6 - (double)r[k].wall_ps * 1e-9) / half;
+    if (gpu && s->a->chunks == 1)
+        out->overhead.ratio = (out->wall_ms + out->outside_ms) / out->median_ms;
     return NNC_OK;
 }
 
@@ -319,7 +329,7 @@ nnc_status nnc_profile_predict(nnc_env *e, const nnc_artifact *a, bool step,
         .world = 1,
         .model = o->model,
         .n_model = o->n_model};
-    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0));
+    nnc_rates_described(&out->rates, nnc_target_on(e->target, e->n_target, 0), true);
     NNC_TRY(nnc_sim_plan_run(&s, p, e->cluster, &of, sink));
     const nnc_plan_times t = {
         .plan = p, .first = s.first, .n = s.n_cmd, .start_ps = s.start_ps, .end_ps = s.end_ps};

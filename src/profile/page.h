@@ -13,7 +13,8 @@ static const char page_style[] =
     "#tip { min-height: 1.5em; margin: 4px 0 10px; color: var(--soft); overflow-wrap: anywhere }\n"
     "td.share { min-width: 7em; background-repeat: no-repeat;\n"
     "  background-image: linear-gradient(var(--bar), var(--bar)); background-position: right }\n"
-    "#phases { width: auto; margin: 14px 0 }\n";
+    "#phases { width: auto; margin: 14px 0 }\n"
+    "@media (max-width: 600px) { td.share { min-width: 4em } td.name { min-width: 11em } }\n";
 
 static const char page_head[] =
     "<h1 id=title></h1><p id=head class=soft></p><p id=verdict></p><p id=against></p>\n"
@@ -34,10 +35,11 @@ static const char page_script[] =
     "not measured.'\n"
     "  : 'A run takes ' + ms(P.median_ms) + ' ms (median); profiled from its first command to its last ' + "
     "ms(P.wall_ms) + ' ms (' + P.runs +\n"
-    "    (P.runs == 1 ? ' run). ' : ' runs). ') + (P.overhead === null ? '' : 'Cost of time stamps: ' +\n"
-    "    (P.overhead_low < 0 && P.overhead_high > 0 ? 'not significant' : percent(P.overhead)) +\n"
+    "    (P.runs == 1 ? ' run). ' : ' runs). ') + (P.overhead === null ? '' : 'Cost of profiling: ' +\n"
+    "    (P.overhead < 0 || P.overhead_low < 0 && P.overhead_high > 0 ? 'not significant' : percent(P.overhead)) +\n"
     "    (P.overhead_low === null ? '. ' : ' (95 % CI ' + percent(P.overhead_low) + ' to ' + percent(P.overhead_high) "
     "+ '). ')) +\n"
+    "    'Times are by ' + P.clock + (P.clock_why ? ' (not CUPTI: ' + P.clock_why + '). ' : '. ') +\n"
     "    P.threads + (P.threads == 1 ? ' thread' : ' threads') + ', ' + P.streams + (P.streams == 1 ? ' stream.' : ' "
     "streams.'));\n"
     "$('verdict').textContent = P.verdict;\n"
@@ -93,7 +95,9 @@ static const char page_script[] =
     "  r => r.was_ms === null ? 'new' : r.name != 'idle' && !r.calls ? 'gone' : r.ratio === null ? '' : r.ratio.toFixed(2)],\n"
     "  ['change, ms', r => r.ms - r.was_ms, r => (r.ms < r.was_ms ? '-' : '+') + ms(Math.abs(r.ms - r.was_ms))]];\n"
     "const compares = by => 'was_ms' in (P.rows[by][0] || {});\n"
-    "const columnsOf = by => compares(by) ? [...columns.slice(0, 3), ...compared, ...columns.slice(3)] : columns;\n"
+    "const self = ['self, ms', r => r.self_ms, r => r.self_ms ? ms(r.self_ms) : ''];\n"
+    "const columnsOf = by => [...columns.slice(0, 3), ...(by == 'module' ? [self] : []), ...(compares(by) ? compared : []),\n"
+    "  ...columns.slice(3)];\n"
     "let by, most;\n"
     "const kinds = Object.keys(P.rows), show = table(() => columnsOf(by), word => {\n"
     "  const rows = P.rows[by].filter(r => r.name.toLowerCase().includes(word));\n"

@@ -105,10 +105,11 @@ static const char *clock_of(const nnc_profile *p)
     bool gpu = false, cpu = false;
     for (int d = 0; d < plan->n_device; d++)
         *(nnc_plan_on_gpu(&plan->device[d]) ? &gpu : &cpu) = true;
-    return p->predicted ? "the simulator"
-           : !gpu       ? "the host's clock"
-           : cpu        ? "the host's clock and CUDA events"
-                        : "CUDA events";
+    return p->predicted        ? "the simulator"
+           : !gpu              ? "the host's clock"
+           : cpu               ? "the host's clock and CUDA events"
+           : p->clock.activity ? "CUPTI"
+                               : "CUDA events";
 }
 
 static void put_outside(nnc_text *t, const nnc_profile *p, const char *before, const char *after)
@@ -127,9 +128,14 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
     nnc_printf(
         t, " ms (mean of the middle half of %d run%s)", p->active, nnc_plural(p->active, "s"));
     put_outside(t, p, ", before and after them ", " ms");
-    nnc_printf(t, "; time stamps around each command are by %s", clock_of(p));
+    nnc_printf(t,
+        p->clock.activity ? "; times of commands are those of %s's records of activity"
+                          : "; time stamps around each command are by %s",
+        clock_of(p));
+    if (*p->clock.why)
+        nnc_printf(t, " (not CUPTI: %s)", p->clock.why);
     const nnc_ratio *o = &p->overhead;
-    if (isfinite(o->low) && !nnc_significant(o))
+    if (o->ratio < 1 || (isfinite(o->low) && !nnc_significant(o)))
         nnc_puts(t, "; their cost is not significant");
     else if (isfinite(o->ratio))
         nnc_printf(t, "; they cost %.1f %%", 100 * (o->ratio - 1));
@@ -193,6 +199,8 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
     nnc_puts(t, r->divided && !module ? " ~" : "  ");
     nnc_put_ms(t, r->ms, 9);
     nnc_printf(t, "%7.1f %%", 100 * share_of(p, r->ms));
+    if (module)
+        nnc_put_ms(t, r->self_ms, 10);
     if (compared)
         text_was(t, r->ms, r->was_ms);
     nnc_printf(t, "%7d", r->calls);
@@ -223,12 +231,12 @@ static void text_row(nnc_text *t, const nnc_profile *p, const nnc_profile_row *r
 
 /* was: with --against. */
 static void text_sum(
-    nnc_text *t, const nnc_profile *p, bool compared, double ms, double was, const char *what)
+    nnc_text *t, const nnc_profile *p, nnc_profile_by by, double ms, double was, const char *what)
 {
     nnc_puts(t, "  ");
     nnc_put_ms(t, ms, 9);
-    nnc_printf(t, "%7.1f %%", 100 * share_of(p, ms));
-    if (compared)
+    nnc_printf(t, "%7.1f %%%*s", 100 * share_of(p, ms), by == BY_module ? 10 : 0, "");
+    if (nnc_profile_compared(p, by))
         text_was(t, ms, was);
     nnc_printf(t, "  %s\n", what);
 }
@@ -254,9 +262,10 @@ static void text_rows(
     const bool module = o->by == BY_module, compared = nnc_profile_compared(p, o->by);
     const double least = module ? nth_time(rows, top) : 0;
     double rest = 0, was = 0;
-    nnc_printf(t, "\n%11s%9s%s%7s%9s%8s%9s%8s %-10s %-9s%s%s\n", "ms", "share",
-        compared ? " there, ms  ratio" : "", "calls", "GFLOP/s", "GB/s", "MiB", "limit", "of",
-        "engine", module || compared ? "" : "result                 ", nnc_profile_by_names[o->by]);
+    nnc_printf(t, "\n%11s%9s%s%s%7s%9s%8s%9s%8s %-10s %-9s%s%s\n", "ms", "share",
+        module ? "   self ms" : "", compared ? " there, ms  ratio" : "", "calls", "GFLOP/s", "GB/s",
+        "MiB", "limit", "of", "engine", module || compared ? "" : "result                 ",
+        nnc_profile_by_names[o->by]);
     for (int i = 0; i < rows->n; i++) {
         const nnc_profile_row *r = &rows->row[i];
         if (module ? r->ms >= least : i < top) {
@@ -269,8 +278,8 @@ static void text_rows(
     NNC_LOCAL(nnc_text) what = {0};
     nnc_printf(&what, "%d more (--top=0 lists all)", rows->n - top);
     if (top < rows->n && !module)
-        text_sum(t, p, compared, rest, was, nnc_text_str(&what));
-    text_sum(t, p, compared, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
+        text_sum(t, p, o->by, rest, was, nnc_text_str(&what));
+    text_sum(t, p, o->by, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
     nnc_text_deinit(&what);
     if (p->lanes > 1)
         nnc_printf(&what, "%d streams for ", p->lanes);
@@ -278,7 +287,7 @@ static void text_rows(
         nnc_puts(&what, "a run of ");
     nnc_put_ms(&what, p->wall_ms, 0);
     nnc_puts(&what, " ms");
-    text_sum(t, p, compared, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
+    text_sum(t, p, o->by, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
         nnc_text_str(&what));
     t->oom |= what.oom;
 }
@@ -304,8 +313,8 @@ static void row_json(
 {
     const nnc_profile_spread on = nnc_profile_spread_of(p, r);
     const nnc_json_member m[] = {J_STRING("name", r->name), J_MS("ms", r->ms),
-        J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)), J_INT("calls", r->calls),
-        J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
+        J_MS("self_ms", r->self_ms), J_REAL("share", nnc_decimals(share_of(p, r->ms), 6)),
+        J_INT("calls", r->calls), J_BOOL("divided", r->divided), J_INT("flops", (int64_t)r->flops),
         J_INT("bytes_moved", (int64_t)r->bytes), J_MS("least_ms", r->least_ms),
         J_STRING("limit", r->least_ms > 0 ? nnc_level_names[nnc_profile_bound(r)] : ""),
         J_STRING("engine", r->engine), J_STRING("op", r->op),
@@ -328,6 +337,7 @@ void nnc_profile_rows_json(
         .engine = "",
         .op = "",
         .ms = p->idle_ms,
+        .self_ms = p->idle_ms,
         .was_ms = compared ? p->old->idle_ms : NAN};
     for (int i = 0; i < rows->n; i++)
         row_json(w, p, &rows->row[i], compared);
@@ -374,8 +384,8 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
     nnc_profile_verdict(p, &verdict);
     NNC_JSON(w, J_STRING("model", p->artifact->source->name), J_STRING("target", nnc_env_target(e)),
         J_INT("threads", nnc_env_threads(e)), J_BOOL("predicted", p->predicted),
-        J_STRING("clock", clock_of(p)), J_MS("median_ms", p->median_ms),
-        J_MS("wall_ms", p->wall_ms), J_INT("runs", p->active),
+        J_STRING("clock", clock_of(p)), J_STRING("clock_why", p->clock.why),
+        J_MS("median_ms", p->median_ms), J_MS("wall_ms", p->wall_ms), J_INT("runs", p->active),
         J_REAL("overhead", nnc_decimals(p->overhead.ratio - 1, 6)),
         J_REAL("overhead_low", nnc_decimals(p->overhead.low - 1, 6)),
         J_REAL("overhead_high", nnc_decimals(p->overhead.high - 1, 6)),

@@ -27,6 +27,12 @@ typedef enum nnc_profile_sort {
     SORT_change /* difference from --against, of either sign */
 } nnc_profile_sort;
 
+/* What the times of a GPU's commands are by. */
+typedef enum nnc_gpu_times {
+    GPU_TIMES_auto, /* CUPTI if it is available, otherwise events */
+    GPU_TIMES_events
+} nnc_gpu_times;
+
 typedef struct nnc_profile_options {
     nnc_profile_by by;
     nnc_profile_sort sort;
@@ -37,6 +43,7 @@ typedef struct nnc_profile_options {
     const char *const *
         model; /* names of n_model models that run together, which outlive the profile; 0: there is one */
     int n_model;
+    nnc_gpu_times gpu_times;
 } nnc_profile_options;
 
 /* A command that computes, copies or communicates. */
@@ -116,7 +123,8 @@ typedef struct nnc_profile {
     double
         cpu_share; /* of the time that threads were ready in runs without profiling, the share that they ran; NaN: unknown */
     double
-        outside_ms; /* of a profiled run before its first and after its last command: submitting and waiting; 0 where GPUs are measured */
+        outside_ms; /* of a profiled run before its first and after its last command: submitting and waiting; 0 with events of GPUs */
+    nnc_tracing_clock clock; /* measured: what the times are by */
     nnc_power power; /* of runs without profiling */
     nnc_exec_phases first_run; /* of the session, before its second run */
     int cycles;
@@ -150,7 +158,8 @@ typedef struct nnc_profile_row {
         *op; /* shape: of the first command's result; engine, op: of all, or "" */
     int calls;
     bool divided; /* it has a share of commands of several layers */
-    double ms, least_ms, bound_ms[LEVEL__COUNT]; /* bound_ms: least time by what bounds it */
+    double ms, self_ms; /* self_ms: without the modules in it */
+    double least_ms, bound_ms[LEVEL__COUNT]; /* bound_ms: least time by what bounds it */
     double flops, bytes, allocated; /* allocated: bytes of arenas */
     int64_t alive; /* most bytes in use in an arena while one of its commands runs */
     double

@@ -49,8 +49,9 @@ static nnc_profile_row *row_of(grouping *g, const char *name, size_t n)
     return r;
 }
 
-/* Adds a share of a command to the row of that name. */
-static bool add(grouping *g, const char *name, size_t n, const nnc_profile_cmd *c, double share)
+/* Adds a share of a command to the row of that name. within: it is of a module in that one. */
+static bool add(
+    grouping *g, const char *name, size_t n, const nnc_profile_cmd *c, double share, bool within)
 {
     const nnc_plan *p = g->p->artifact->plan;
     const nnc_cmd *of = &p->cmd[c->cmd];
@@ -79,6 +80,7 @@ static bool add(grouping *g, const char *name, size_t n, const nnc_profile_cmd *
     r->calls++;
     r->divided |= share < 1;
     r->ms += share * c->ms;
+    r->self_ms += within ? 0 : share * c->ms;
     if (r->on)
         r->on[of->device] += share * c->ms;
     r->least_ms += share * c->least_ms;
@@ -144,7 +146,7 @@ static bool add_module(
     size_t i = n > 8 && !memcmp(path, "/layers/", 8) ? 8 : 1;
     for (; ok && i <= n; i++)
         if (i == n || path[i] == '/')
-            ok = add(g, path, i, c, share);
+            ok = add(g, path, i, c, share, i < n);
     return ok;
 }
 
@@ -168,13 +170,13 @@ static bool add_layers(grouping *g, const nnc_profile_cmd *c)
     double sum = 0;
     bool ok = true;
     if (!layers || !*layers)
-        return add(g, "(no layer)", 10, c, 1);
+        return add(g, "(no layer)", 10, c, 1, false);
     for (const char *s = layers; *s; s += strcspn(s, "+"), s += *s == '+')
         sum += written_ns(g, s, strcspn(s, "+"));
     for (const char *s = layers; ok && *s; s += strcspn(s, "+"), s += *s == '+') {
         const size_t n = strcspn(s, "+");
         const double share = written_ns(g, s, n) / sum;
-        ok = g->o->by == BY_module ? add_module(g, s, n, c, share) : add(g, s, n, c, share);
+        ok = g->o->by == BY_module ? add_module(g, s, n, c, share) : add(g, s, n, c, share, false);
     }
     return ok;
 }
@@ -229,7 +231,7 @@ static bool add_command(grouping *g, const nnc_profile_cmd *c)
     if (g->o->by == BY_layer || g->o->by == BY_module)
         return add_layers(g, c);
     put_name(g, c, &name);
-    return !name.oom && add(g, nnc_text_str(&name), name.n, c, 1);
+    return !name.oom && add(g, nnc_text_str(&name), name.n, c, 1, false);
 }
 
 static int by_order(const void *a, const void *b)

@@ -7,13 +7,16 @@
 #define LEAST \
     0.01 /* share that is worth a word: of the time, and of what of it is above the least */
 
-/* Commands shorter than this are mostly launch: starting threads and meeting them again. */
-#define SHORT_MS 0.01
-
-#define FAR \
-    0.4 /* below this share of its limit something else takes the time: functions, index arithmetic, latencies */
-#define CROWDED \
-    0.5 /* share of the CPU, and of the least time in the time, below which others took most of it */
+/* A command shorter than so many launches of its target is largely launch: starting threads and meeting them again. */
+#define LAUNCHES 4
+/* Below this share of its limit something else takes the time: functions, index arithmetic, latencies. Products on a CPU reach 0.41 to 0.49
+ * of what its threads compute (bench/results/sweep-2026-11-30.txt), and are bound by it. */
+#define FAR 0.4
+/* Share of the CPU, and of the least time in the time, below which others took most of it: as many threads of others want the cores as of
+ * this program. */
+#define CROWDED 0.5
+/* Linux leaves a thread the core for at least so long: most runs of one thread that are shorter meet no other program. */
+#define SLICE_MS 0.75
 
 typedef struct sums {
     double least, bound[LEVEL__COUNT], brief, busy, gap;
@@ -25,6 +28,11 @@ static double gap_of(const nnc_profile_cmd *c)
     return fmax(c->ms - c->least_ms, 0);
 }
 
+static double short_ms(const nnc_profile *p)
+{
+    return LAUNCHES * 1e-6 * (double)p->target->launch_ns;
+}
+
 static sums add_up(const nnc_profile *p)
 {
     sums s = {0};
@@ -34,7 +42,7 @@ static sums add_up(const nnc_profile *p)
         s.bound[c->bound] += c->least_ms;
         s.busy += c->ms;
         s.gap += gap_of(c);
-        if (c->ms < SHORT_MS && c->ms > 2 * c->least_ms) {
+        if (c->ms < short_ms(p) && c->ms > 2 * c->least_ms) {
             s.brief += c->ms;
             s.n_brief++;
         }
@@ -42,17 +50,28 @@ static sums add_up(const nnc_profile *p)
     return s;
 }
 
+/* Share of the CPU that the threads had when they needed it; 1: unknown, or other programs do not change the usual run. */
+static double own_share(const nnc_profile *p)
+{
+    const nnc_plan *plan = p->artifact->plan;
+    bool slow = p->wall_ms > SLICE_MS;
+    for (int i = 0; i < p->n && !slow; i++) {
+        const nnc_cmd *c = &plan->cmd[p->cmd[i].cmd];
+        slow = c->kind == CMD_kernel && plan->kernel[c->item].threads > 1;
+    }
+    return slow && !isnan(p->cpu_share) ? p->cpu_share : 1;
+}
+
 /* Did other programs take most of the time? Runs that come near their least time were not disturbed by them. */
 static bool is_crowded(const nnc_profile *p, const sums *s)
 {
-    return p->cpu_share < CROWDED && s->least < CROWDED * s->busy;
+    return own_share(p) < CROWDED && s->least < CROWDED * s->busy;
 }
 
 /* What the time is bound by: of several reasons the first that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
-    const double own =
-        isnan(p->cpu_share) ? 1 : p->cpu_share; /* of the time; others have the rest */
+    const double own = own_share(p);
     const double moved = s->least - s->bound[LEVEL_arithmetic];
     nnc_shares all = {0};
     nnc_sum_shares(&all, p->device, p->artifact->plan->n_device);
@@ -72,7 +91,7 @@ static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
     else if (s->brief > 0.5 * s->busy)
         nnc_printf(out,
             "Bound by launches: %d command%s of less than %.0f us %s %.0f %% of the time.",
-            s->n_brief, nnc_plural(s->n_brief, "s"), SHORT_MS * 1e3,
+            s->n_brief, nnc_plural(s->n_brief, "s"), short_ms(p) * 1e3,
             s->n_brief == 1 ? "takes" : "take", 100 * s->brief / s->busy);
     else if (s->least > NNC_TOO_FAST * s->busy)
         nnc_puts(out, p->rates.since_s

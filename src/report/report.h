@@ -184,8 +184,16 @@ typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
 NNC_OWNER(nnc_tracing, nnc_tracing_destroy)
-/* GPUs: submits the commands behind other runs, so that they follow each other without waiting for the host. */
-void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e);
+/* GPUs: takes the times of sections main..last from CUPTI; else, or with `events`, submits the commands behind other runs, so that they
+ * follow each other without waiting for the host. */
+void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e, nnc_section last, bool events);
+/* What times are by. Runs fall back to events where CUPTI keeps losing records. */
+typedef struct nnc_tracing_clock {
+    bool activity; /* CUPTI's records of activity */
+    int64_t host_ns; /* activity: time of the latest run for the host */
+    char why[200]; /* GPUs: why not; "" where nnc_tracing_behind was not called */
+} nnc_tracing_clock;
+const nnc_tracing_clock *nnc_tracing_clock_of(const nnc_tracing *x);
 /* Runs and measures these sections as nnc_exec_profile_behind does. micro: micro-batch in the iteration; -1: none. */
 nnc_status nnc_tracing_run(nnc_tracing *x, nnc_section first, nnc_section last, int micro, nnc_sink *sink) NNC_MUST;
 /* Measures these sections without adding them: by command, ps after the first command of the tracing; -1: it did not run here. */

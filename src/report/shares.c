@@ -144,7 +144,7 @@ nnc_status nnc_session_device_shares(nnc_session *s, const nnc_env *behind, nnc_
     NNC_NEED(start && end, sink);
     NNC_TRY(nnc_tracing_create(s, &x, sink));
     if (behind)
-        nnc_tracing_behind(x, behind);
+        nnc_tracing_behind(x, behind, last, false);
     NNC_TRY(nnc_tracing_times(x, first, last, start, end, sink));
     const nnc_plan_times t = {
         .plan = s->plan, .first = from, .n = n, .start_ps = start, .end_ps = end};

@@ -55,6 +55,7 @@ struct nnc_tracing {
     nnc_session *s;
     nnc_timeline *t;
     bool begun;
+    nnc_tracing_clock clock;
     int before; /* runs of main that are submitted first (nnc_exec_profile_behind) */
     int64_t host,
         device
@@ -69,15 +70,39 @@ nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink)
     return nnc_timeline_of_plan("measured", s->plan, &x->t, sink);
 }
 
-void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e)
+static void use_activity(nnc_tracing *x, bool use, const char *why)
+{
+    if (x->clock.activity && !use)
+        nnc_exec_activity_end(x->s->exec);
+    x->clock.activity = use;
+    snprintf(x->clock.why, sizeof x->clock.why, "%s", why);
+}
+
+void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e, nnc_section last, bool events)
 {
     x->before = nnc_env_profile_after(e);
+    if (!x->before)
+        return;
+    NNC_OWNED(nnc_sink) *why = nnc_sink_create();
+    const bool use = !events && nnc_exec_activity_begin(x->s->exec, last, why) == NNC_OK;
+    use_activity(x, use,
+        use                          ? ""
+        : events                     ? "--gpu-times"
+        : why && nnc_sink_count(why) ? nnc_sink_at(why, 0)->message
+                                     : "out of memory");
+}
+
+const nnc_tracing_clock *nnc_tracing_clock_of(const nnc_tracing *x)
+{
+    return &x->clock;
 }
 
 void nnc_tracing_destroy(nnc_tracing *x)
 {
-    if (x)
+    if (x) {
+        use_activity(x, false, "");
         nnc_timeline_destroy(x->t);
+    }
     nnc_free(x);
 }
 
@@ -111,13 +136,32 @@ static void begin_at_zero(const nnc_tracing *x, int32_t first, int n, int64_t *s
     }
 }
 
+/* Runs until a run has all records. Where each loses some, times are by events from now on. */
+static nnc_status activity_times(
+    nnc_tracing *x, nnc_section last, int64_t *start, int64_t *end, nnc_sink *sink)
+{
+    enum { TRIES = 3 };
+    bool whole = false;
+    for (int i = 0; i < TRIES && !whole; i++)
+        NNC_TRY(
+            nnc_exec_activity_run(x->s->exec, last, start, end, &x->clock.host_ns, &whole, sink));
+    if (!whole)
+        use_activity(x, false, "it lacks records of commands");
+    x->begun = x->begun && whole;
+    return NNC_OK;
+}
+
 nnc_status nnc_tracing_times(nnc_tracing *x, nnc_section first, nnc_section last, int64_t *start_ps,
     int64_t *end_ps, nnc_sink *sink)
 {
     const nnc_plan *p = x->s->plan;
     const int32_t from = nnc_plan_first(p, first);
     const int n = p->end[last] - from;
-    NNC_TRY(nnc_exec_profile_behind(x->s->exec, x->before, first, last, start_ps, end_ps, sink));
+    if (x->clock.activity)
+        NNC_TRY(activity_times(x, last, start_ps, end_ps, sink));
+    if (!x->clock.activity)
+        NNC_TRY(
+            nnc_exec_profile_behind(x->s->exec, x->before, first, last, start_ps, end_ps, sink));
     if (!x->begun)
         find_zero(x, from, n, start_ps);
     begin_at_zero(x, from, n, start_ps, end_ps);
@@ -199,7 +243,7 @@ nnc_status nnc_session_trace(
     NNC_OWNED(nnc_tracing) *warm = NULL, *x = NULL;
     NNC_TRY(nnc_tracing_create(s, &warm, sink));
     NNC_TRY(nnc_tracing_create(s, &x, sink));
-    nnc_tracing_behind(x, e);
+    nnc_tracing_behind(x, e, last, false);
     NNC_TRY(nnc_tracing_run(warm, SEC_main, last, -1, sink)); /* the first one creates events */
     NNC_TRY(nnc_tracing_run(x, SEC_main, last, -1, sink));
     return nnc_tracing_write(x, e, file, hardware, last, 1, sink);

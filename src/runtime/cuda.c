@@ -594,6 +594,9 @@ static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
     return status;
 }
 
+static const nnc_activity_api cupti = {
+    nnc_cupti_open, nnc_cupti_close, nnc_cupti_mark, nnc_cupti_begin, nnc_cupti_read};
+
 const nnc_device_api nnc_device_cuda = {
     .kind = "cuda",
     .host_memory = false,
@@ -622,4 +625,5 @@ const nnc_device_api nnc_device_cuda = {
     .capture_end = cuda_capture_end,
     .replay = cuda_replay,
     .capture_destroy = cuda_capture_destroy,
+    .activity = &cupti,
 };

@@ -203,7 +203,12 @@ static nnc_status issue(nnc_exec *e, int i)
 
 nnc_status nnc_exec_issue(nnc_exec *e, int i)
 {
-    NNC_TRY(issue(e, i));
+    if (e->activity)
+        e->activity->mark(i);
+    const nnc_status st = issue(e, i);
+    if (e->activity)
+        e->activity->mark(-1);
+    NNC_TRY(st);
     if (!e->ranks || !nnc_exec_owns(e, e->p->cmd[i].device))
         return NNC_OK;
     NNC_TRY(nnc_exec_lent(e, i));
@@ -643,8 +648,8 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));
     for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */
         e->replays = e->replays && e->dev[d].api->capture_begin && e->dev[d].api == e->dev[0].api;
-    for (int s = SEC_main; s < SEC__COUNT; s++) /* submitting a single command is as cheap */
-        e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
+    for (int s = SEC_main; s < SEC__COUNT; s++)
+        e->own.part[s].no_replay = !nnc_exec_part_replays(e, (nnc_section)s);
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));
@@ -703,6 +708,7 @@ void nnc_exec_destroy(nnc_exec *e)
 {
     if (!e)
         return;
+    nnc_exec_activity_end(e);
     nnc_exec_break_collectives(e); /* where commands were submitted and others not */
     if (e->nccl && nnc_exec_sync_own(e, NULL) == NNC_OK) { /* otherwise they are aborted */
         nnc_exec_drop_captures(e, &e->own);

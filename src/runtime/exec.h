@@ -102,6 +102,7 @@ struct nnc_exec {
     bool *idle; /* by command of init: it need not run, since its result is shared or was kept on disk */
     nnc_hash128 *keep; /* by device: the key under which its static values are written to disk at the end (kept.c); NULL: they are not */
     nnc_exec_phases phase;
+    const nnc_activity_api *activity; /* marks commands that are submitted (activity.c); NULL: it is off */
     bool timed; /* over ranks: time stamps surround every command of the next parts */
     int64_t first_given; /* time of main's first submission; 0: not yet, -1: that run is done */
 };
@@ -251,6 +252,12 @@ nnc_status nnc_exec_clock_events(nnc_exec *e, nnc_sink *sink);
 static inline int32_t nnc_exec_first(const nnc_exec *e, nnc_section last)
 {
     return e->p->end[last == SEC_main ? SEC_init : SEC_main];
+}
+
+/* Whether the part can be captured and replayed; submitting a single command is as cheap. */
+static inline bool nnc_exec_part_replays(const nnc_exec *e, nnc_section last)
+{
+    return e->replays && e->p->end[last] - nnc_exec_first(e, last) >= 2;
 }
 
 /* Submits a part's commands. It skips waits for events of earlier parts, since all streams first wait for the end of these. *at: command

@@ -27,6 +27,15 @@ typedef struct nnc_work {
     bool always; /* also runs after a failure of the stream */
 } nnc_work;
 
+/* Times of commands as the device's driver records them: cuda/cuda.h, nnc_cupti_open and so on. */
+typedef struct nnc_activity_api {
+    nnc_status (*open)(bool calls, nnc_sink *sink);
+    void (*close)(void);
+    void (*mark)(int32_t cmd);
+    void (*begin)(void);
+    void (*read)(bool all, int64_t *start_ns, int64_t *end_ns, int32_t first, int n);
+} nnc_activity_api;
+
 /* All functions return a status; asynchronous failures are sticky in the stream and returned by sync. Streams of a device are used
  * from one host thread. Memory is 64-byte aligned and belongs to its device until freed. */
 typedef struct nnc_device_api {
@@ -71,6 +80,7 @@ typedef struct nnc_device_api {
     nnc_status (*capture_end)(nnc_stream *s, nnc_capture **out, nnc_sink *sink);
     nnc_status (*replay)(nnc_stream *s, nnc_capture *c); /* runs all of it, in s's order */
     void (*capture_destroy)(nnc_capture *c);             /* after sync of the streams that replay it */
+    const nnc_activity_api *activity; /* NULL: unsupported */
 } nnc_device_api;
 
 extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
@@ -185,6 +195,14 @@ void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
  * follow each other as in a replayed run instead of waiting for the host. Devices of this process only, where before > 0. */
 nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last, int64_t *start_ns,
     int64_t *end_ns, nnc_sink *sink) NNC_MUST;
+
+/* Times by the driver's records of activity, which leave runs as they are: captured ones are replayed. From begin on, captures are made
+ * again. NNC_E_DEVICE: there are no such records; nothing has changed, and `why` tells the reason. */
+nnc_status nnc_exec_activity_begin(nnc_exec *e, nnc_section last, nnc_sink *why) NNC_MUST;
+void nnc_exec_activity_end(nnc_exec *e);
+/* Runs main..last once, as nnc_exec_profile_behind does. *host_ns: from submitting to the end; *whole: every command has a time. */
+nnc_status nnc_exec_activity_run(nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns, int64_t *host_ns, bool *whole,
+    nnc_sink *sink) NNC_MUST;
 
 /* Whether submitted work runs asynchronously to the host, which can do other things until nnc_exec_sync. */
 bool nnc_exec_returns_early(const nnc_exec *e);

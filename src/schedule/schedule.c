@@ -498,8 +498,8 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
     return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
 }
 
-/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the whole as
- * threads pay for. Threads have as many work items each. */
+/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the
+ * whole as threads pay for. Threads have as many work items each. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;

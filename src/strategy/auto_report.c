@@ -6,9 +6,10 @@
 void nnc_partition_put_search(const nnc_auto_search *s, nnc_text *out)
 {
     const nnc_search_found *f = &s->found;
-    nnc_puts(out, "  time of the best combinations in ms, and the fullest device:\n"
-                  "  iteration   schedule    compute     tensor     bubble      sends       data  "
-                  "   update      memory  combination\n");
+    nnc_puts(out,
+        "  estimated ms of the best combinations, without plans, and the fullest device:\n"
+        "  iteration   schedule    compute     tensor     bubble      sends       data  "
+        "   update      memory  combination\n");
     for (int k = 0; k < f->n; k++) {
         const nnc_search_result *x = &f->best[k];
         const int64_t ns[] = {
@@ -56,7 +57,8 @@ void nnc_partition_json_search(nnc_json_writer *w, const nnc_auto_search *s)
         nnc_json_close(w, '}');
     }
     nnc_json_close(w, ']');
-    NNC_JSON(w, J_INT("tried", f->tried), J_INT("evaluated", f->evaluated));
+    NNC_JSON(w, J_STRING("time", "estimate"), J_INT("tried", f->tried),
+        J_INT("evaluated", f->evaluated));
     nnc_json_open(w, "rejected", '[');
     for (int k = 1; k < PRUNE__COUNT; k++)
         if (f->pruned[k])

@@ -320,7 +320,7 @@ nnc_status nnc_sweep_take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_
     *out = (nnc_sweep_point){.chunks = 1, .compile_ms = NAN, .cpu_share = NAN};
     NNC_NEED(said, sink);
     if (o->predict && o->rates)
-        nnc_rates_described(o->rates, nnc_target_on(e->target, e->n_target, 0));
+        nnc_rates_described(o->rates, nnc_target_on(e->target, e->n_target, 0), e->cluster != NULL);
     const nnc_status st = take(e, m, o, &kept, out, a, said);
     return st ? nnc_sweep_fail(out, st, said, a, sink) : NNC_OK;
 }

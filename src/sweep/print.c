@@ -67,6 +67,8 @@ static void put_times(const nnc_sweep_point *p, columns c, nnc_text *t)
     nnc_put_bytes_column(t, p->need, 13, false);
     if (p->cpu_share < NNC_BUSY)
         nnc_printf(t, "  other programs had the CPU for %.0f %%", 100 * (1 - p->cpu_share));
+    if (p->kind == SWEEP_measured && p->limit_ms > NNC_TOO_FAST * p->median_ms)
+        nnc_puts(t, "  faster than the limit: its rates were measured while the machine was busy");
     if (p->kind == SWEEP_predicted)
         nnc_printf(t, "  predicted%s%s", p->message ? ": " : "", p->message ? p->message : "");
 }

@@ -97,16 +97,17 @@ static void check_sums(const profiled *x)
     for (nnc_profile_by by = 0; by < BY__COUNT; by++) {
         const nnc_profile_options o = {.by = by};
         nnc_profile_rows r;
-        double ms = 0, f = 0, b = 0;
+        double ms = 0, self = 0, f = 0, b = 0;
         CHECK_OK(nnc_profile_group(&x->p, &o, &r, test_sink));
         for (int i = 0; i < r.n; i++) {
+            self += r.row[i].self_ms;
             if (by == BY_module && !is_leaf(&r, i))
                 continue;
             ms += r.row[i].ms;
             f += r.row[i].flops;
             b += r.row[i].bytes;
         }
-        if (!near(f, (double)flops) || !near(b, (double)bytes) ||
+        if (!near(f, (double)flops) || !near(b, (double)bytes) || !near(self, ms) ||
             !near(ms + x->p.idle_ms, x->p.wall_ms * x->p.lanes))
             test_fail(__FILE__, __LINE__, "by %s: %.17g ms and %.17g idle of %.17g",
                 nnc_profile_by_names[by], ms, x->p.idle_ms, x->p.wall_ms * x->p.lanes);
@@ -147,7 +148,7 @@ TEST(profile_divides_fused_kernels_among_layers)
         nnc_arena_deinit(&r.arena);
         CHECK_OK(nnc_profile_group(&x.p, &m, &r, test_sink));
         const nnc_profile_row *block = row(&r, "/layers/3/block");
-        CHECK(block && within > 0 && near(block->ms, within));
+        CHECK(block && within > 0 && near(block->ms, within) && block->self_ms == 0);
     }
     nnc_arena_deinit(&r.arena);
     close_profile(&x);
@@ -195,6 +196,9 @@ TEST(profile_of_a_described_cpu_has_its_rates)
         CHECK(x.p.rates.flops_s == (double)t->flops_f32);
         CHECK(x.p.rates.bytes_s[LEVEL_memory] == (double)t->copy_bytes_s);
         check_sums(&x);
+        for (int i = 0; i < x.p.n;
+             i++) /* the simulator has no caches, so they are no limit of its times */
+            CHECK(x.p.cmd[i].bound >= LEVEL_memory && x.p.cmd[i].least_ms <= x.p.cmd[i].ms * 1.001);
     }
     close_profile(&x);
 }
@@ -300,6 +304,12 @@ TEST(profile_gives_a_verdict)
             "Bound by other programs. Its threads had the CPU for 25 % of the time that they "
             "needed it, other programs for the rest: repeat it when they have ended. The");
         check_verdict(&x, 1, 0, LEVEL_memory, 0, 1, "Nothing is computed.");
+        for (int i = 0; i < x.a->plan->n_kernel; i++)
+            x.a->plan->kernel[i].threads = 1;
+        /* one thread for less than a time slice: the usual run meets no other program */
+        check_verdict(
+            &x, 0.02, 0.006, LEVEL_memory, 0, 0.25, "At no limit: its commands take 3.33 ");
+        check_verdict(&x, 1, 0.3, LEVEL_memory, 0, 0.25, "Bound by other programs.");
         check_worst(&x);
         check_declined(&x);
     }
@@ -496,6 +506,12 @@ TEST(rates_are_kept)
         CHECK((r.flops_s == 5e9) == (i == 1) && (r.bytes_s[LEVEL_l2] == 7e9) == (i == 1));
         CHECK(!nnc_rates_again(&r, 1.05, 1)); /* within the error of measurements */
         CHECK(nnc_rates_again(&r, 1.2, 1) == (i == 1) && !r.since_s && r.flops_s == 0);
+        int again = 0; /* of rates that were measured just now, which stay wrong */
+        for (r.since_s = 1, r.measured_ns = nnc_now_ns(); nnc_rates_again(&r, 1.2, 1); again++)
+            r.since_s = 1, r.measured_ns = nnc_now_ns();
+        CHECK_INT(again, i == 1 ? 1 : 2);
+        r.measured_ns -= INT64_C(60000000000);
+        CHECK(nnc_rates_again(&r, 1.2, 1) && !r.since_s);
         r = (nnc_rates){
             .flops_s = 5e9, .bytes_s = {[LEVEL_l2] = 7e9}, .since_s = 1000, .changed = i == 0};
         nnc_rates_close(&r, e);

@@ -552,6 +552,8 @@ TEST(sweep_pages)
     s.model = "<&>";
     s.row[8].p.message = "needs <more>";
     s.row[0].p.cpu_share = 0.25;
+    s.row[2].p.limit_ms =
+        1.51 * s.row[2].p.median_ms; /* as rates that were measured on a busy machine have it */
     for (int what = 0; what < CHART__COUNT; what++)
         nnc_sweep_svg(&s, (nnc_sweep_chart)what, 640, &svg);
     nnc_sweep_html(&s, &page);
@@ -564,6 +566,8 @@ TEST(sweep_pages)
     CHECK(strstr(nnc_text_str(&text), "the curves cross at about 3"));
     const char *busy = strstr(nnc_text_str(&text), "other programs had the CPU for 75 %");
     CHECK(busy && !strstr(busy + 1, "other programs"));
+    const char *fast = strstr(nnc_text_str(&text), "faster than the limit: its rates were");
+    CHECK(fast && !strstr(fast + 1, "faster than the limit"));
     nnc_sweep_print(&s, NNC_CSV, &csv);
     int lines = 0;
     for (const char *p = nnc_text_str(&csv); *p; p++)

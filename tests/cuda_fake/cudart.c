@@ -631,6 +631,7 @@ void fake_begin(uint64_t seed)
         default_stream[d] = fake_stream_create(d);
     fake_libraries_begin();
     fake_nccl_begin();
+    fake_cupti_begin(seed);
     fake_graph_table(&cudart);
     nnc_cuda_override(CUDA_driver, NULL);
     nnc_cuda_override(CUDA_cudart, &cudart);

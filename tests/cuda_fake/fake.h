@@ -12,7 +12,7 @@
 
 enum { FAKE_DEVICES = 4, FAKE_STREAMS = 64 };
 
-/* Puts the fake in place of driver, cudart, NVRTC, cuBLASLt, cuDNN and NCCL. Seeds 0 and 1 let one stream run as far as it can before
+/* Puts the fake in place of NVIDIA's libraries but NVML. Seeds 0 and 1 let one stream run as far as it can before
  * another one, the first and the last created; others choose at random. */
 void fake_begin(uint64_t seed);
 /* Takes it away. The number of things wrong: races, accesses outside device memory, calls that the real runtime would refuse, blocks,
@@ -43,6 +43,9 @@ extern size_t fake_taken; /* bytes of each device that other processes have */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);
 void fake_plans_nothing(bool on); /* cuDNN lists runtime-compiled engines, and finalizes no plan of theirs */
+
+/* CUPTI: the next so many times that records are delivered, one is dropped. */
+extern int fake_cupti_drops;
 
 /* Counts since fake_begin. */
 typedef struct fake_counts {

@@ -102,6 +102,9 @@ static int instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long flag
     int error = flags ? fake_gives(INVALID_VALUE) : gives(FAKE_GRAPH_INSTANTIATE);
     if (error)
         return error;
+    for (int i = 0; i < g->n; i++)
+        for (command *c = g->part[i].first; c; c = c->next)
+            c->clone = fake_cupti_node(c->node);
     g->users++;
     fake_count.libraries++; /* counted with what must be given back */
     *x = (cuda_graph_exec)g;
@@ -121,7 +124,7 @@ static void *copy_of(const void *p)
     return p ? memcpy(malloc(n), p, n) : NULL;
 }
 
-static void replay_part(const captured *p, cuda_stream s)
+static void replay_part(const captured *p, cuda_stream s, uint32_t call)
 {
     for (const command *c = p->first; c; c = c->next) {
         command *d = fake_push(s, c->kind, c->what);
@@ -132,6 +135,8 @@ static void replay_part(const captured *p, cuda_stream s)
         d->n_access = c->n_access;
         d->any_device = c->any_device;
         d->engine = c->engine;
+        d->node = c->clone;
+        d->correlation = call;
         d->f = c->f ? c->f->now : NULL;
     }
 }
@@ -142,6 +147,7 @@ static int graph_launch(cuda_graph_exec x, cuda_stream s)
     int error = fake_gives(0);
     if (error)
         return error;
+    const uint32_t call = fake_cupti_call();
     fake_count.replays++;
     for (int i = 0; i < g->n; i++)
         for (command *c = g->part[i].first; c; c = c->next)
@@ -154,7 +160,7 @@ static int graph_launch(cuda_graph_exec x, cuda_stream s)
         if (!to)
             return fake_gives(INVALID_VALUE);
         to->inner = i > 0;
-        replay_part(&g->part[i], to);
+        replay_part(&g->part[i], to, call);
     }
     return 0;
 }

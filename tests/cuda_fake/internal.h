@@ -34,6 +34,8 @@ typedef struct command {
     firing *f;
     engine engine;
     int64_t given_ns; /* by the host's clock */
+    uint32_t correlation; /* CUPTI's number of the call that gave it */
+    uint64_t node, clone; /* of a graph, for CUPTI; clone: of its instance */
     uint32_t host[FAKE_STREAMS]; /* the host's clock when it gave the command */
     struct command *next;
 } command;
@@ -101,6 +103,13 @@ void fake_host_after(const firing *f);
 memory *fake_memory_of(const void *p);
 void *fake_memory_create(size_t bytes, int device);
 bool fake_memory_destroy(void *p, bool pinned);
+
+/* cupti.c */
+void fake_cupti_begin(uint64_t seed);
+void fake_cupti_end(void);
+uint32_t fake_cupti_call(void); /* a call that gives work; its number */
+uint64_t fake_cupti_node(uint64_t original); /* a node is created; original: cloned from that one, 0: from none */
+void fake_cupti_ran(const command *c, int device, int64_t start, int64_t end);
 
 /* nccl_shared.c: a communicator whose ranks are several processes. */
 typedef struct fake_shared fake_shared;

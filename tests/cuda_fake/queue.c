@@ -187,8 +187,11 @@ static void run_first(cuda_stream s)
                 check_access(s, c, &c->access[i]);
     if (timed)
         spend(s, c);
-    if (c->kind == C_work && !fake_sticky)
+    const int64_t start = timed ? s->ns - cost(c) : nnc_now_ns();
+    if (c->kind == C_work && !fake_sticky) {
         c->run(c->ctx);
+        fake_cupti_ran(c, s->device, start, timed ? s->ns : nnc_now_ns());
+    }
     if (c->kind == C_record) {
         c->f->fired = true;
         c->f->ns = timed ? s->ns : nnc_now_ns();
@@ -274,6 +277,10 @@ command *fake_push(cuda_stream s, command_kind kind, const char *what)
     c->given_ns = timed ? host_ns += 1000 : 0;
     memcpy(c->host, host, sizeof host);
     captured *part = s->capturing ? fake_captured_by(s) : NULL;
+    if (part)
+        c->node = fake_cupti_node(0);
+    else
+        c->correlation = fake_cupti_call();
     command **head = part ? &part->first : &s->first, **tail = part ? &part->last : &s->last;
     if (*tail)
         (*tail)->next = c;
@@ -386,6 +393,7 @@ int fake_end(char why[512])
             (void)fake_stream_destroy(stream[i]);
     fake_graphs_end();
     fake_nccl_end();
+    fake_cupti_end();
     fake_queues_end();
     nnc_set_clock(NULL);
     snprintf(why, 512, "%s", first_wrong);

@@ -77,7 +77,7 @@ TEST(set_errors)
     nnc_sink_clear(test_sink);
     CHECK(!nnc_model_parse(
         "m.json", bare, strlen(bare), &(nnc_model_options){.set = &batch, .n_set = 1}, test_sink));
-    CHECK_DIAG("--set batch=2: the model has no arg `batch`, and no others");
+    CHECK_DIAG("--set batch=2: the model has no args");
     set_fails((nnc_set){"bacth", 2}, none,
         "--set bacth=2: the model has no arg `bacth`; did you mean `batch`?");
     set_fails((nnc_set){"zzzzzz", 2}, none, "(it has: batch, image, order, bn, slim)");

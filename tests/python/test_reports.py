@@ -39,9 +39,12 @@ def test_compare_and_verify_of_a_model(tmp_path):
     assert wrong.agrees is False and "prob" in str(wrong)
 
 
-def test_profile():
+def test_profile(tmp_path):
     profile = nnc.compile(DENSE, threads=1).profile(by="layer", iterations=2)
     assert profile.to_dict() and "ms" in repr(profile) and "<iframe" in profile._repr_html_()
+    rows, page = tmp_path / "p.json", tmp_path / "p.html"  # the user's own files
+    profile = nnc.compile(DENSE, threads=1).profile(json=rows, html=page, iterations=2)
+    assert profile.to_dict() == json.loads(rows.read_text()) and "<iframe" in profile._repr_html_() and page.read_text()
     with pytest.raises(nnc.UsageError, match="did you mean"):
         nnc.compile(DENSE).profile(bye="layer")
     with pytest.warns(nnc.NncWarning, match="LLVM is switched off"):

@@ -28,6 +28,7 @@
 #define CUDNN(ret, name, args, needed) SLOT(name)
 #define NVML(ret, name, args, needed) SLOT(name)
 #define NCCL(ret, name, args, needed) SLOT(name)
+#define CUPTI(ret, name, args, needed) SLOT(name)
 #include "cuda/symbols.def"
 
 static int not_supported(void)
@@ -99,6 +100,7 @@ __attribute__((constructor)) static void fill(void)
     nnc_cuda_cublaslt blas = *NNC_CUDA(cublaslt, NULL), *cublaslt = &blas;
     nnc_cuda_cudnn dnn = *NNC_CUDA(cudnn, NULL), *cudnn = &dnn;
     const nnc_cuda_nccl *nccl = NNC_CUDA(nccl, NULL);
+    const nnc_cuda_cupti *cupti = NNC_CUDA(cupti, NULL);
     blas.cublasLtGetCudartVersion = dnn.cudnnGetCudartVersion = cudart_version;
 #define DRIVER(ret, name, args, needed) fake_slot_##name = pick(#name, &state_driver.name);
 #define CUDART(ret, name, args, needed) fake_slot_##name = pick(#name, &cudart->name);
@@ -107,6 +109,7 @@ __attribute__((constructor)) static void fill(void)
 #define CUDNN(ret, name, args, needed) fake_slot_##name = pick(#name, &cudnn->name);
 #define NVML(ret, name, args, needed) fake_slot_##name = pick(#name, &state_nvml.name);
 #define NCCL(ret, name, args, needed) fake_slot_##name = pick(#name, &nccl->name);
+#define CUPTI(ret, name, args, needed) fake_slot_##name = pick(#name, &cupti->name);
 #include "cuda/symbols.def"
 }
 
