@@ -208,6 +208,18 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
         cut(p, i, out);
 }
 
+int64_t epilogue_ns(pass *p, uint32_t i, const epilogue *chain, bool *passes)
+{
+    epilogue e;
+    nnc_ask a = {0};
+    epilogue_plan(p, i, &e);
+    (void)ask_of(p, i, &e, e.n, &a);
+    const nnc_offer o = nnc_target_offer(target_of(p, &p->g->node[i]), &a);
+    const bool rest = e.n < chain->n && !is_absorbed(p, chain, e.n);
+    *passes = *passes || rest;
+    return nnc_add_sat(o.ok ? o.time_ns : INT64_MAX / 2, rest ? rest_ns(p, i, chain, e.n) : 0);
+}
+
 /* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b =
  * conv(x,w,c+b). Returns the new contraction's index. */
 static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
