@@ -355,7 +355,7 @@ static int32_t rounded(nx *t, int ctx, const nnc_node *n, int32_t x)
 {
     const nnc_dtype d = (nnc_dtype)type_of(t, n->in[0])->dtype;
     if (n->op == OP_matmul || !nnc_attr_int(n, AT_as_kernel, 0) || nnc_kdtype(d) == d ||
-        t->ins[x].k.op == KO_load)
+        t->ins[x].k.op == KO_load || (t->ins[x].k.op == KO_sop && t->ins[x].k.cast_to == d))
         return x;
     const int32_t y = nx_sop(t, nx_beside(t, ctx, 1, &x), SC_cast, nnc_kdtype(d), x, -1, -1);
     if (y >= 0)

@@ -208,16 +208,9 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
         cut(p, i, out);
 }
 
-int64_t epilogue_ns(pass *p, uint32_t i, const epilogue *chain, bool *passes)
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain)
 {
-    epilogue e;
-    nnc_ask a = {0};
-    epilogue_plan(p, i, &e);
-    (void)ask_of(p, i, &e, e.n, &a);
-    const nnc_offer o = nnc_target_offer(target_of(p, &p->g->node[i]), &a);
-    const bool rest = e.n < chain->n && !is_absorbed(p, chain, e.n);
-    *passes = *passes || rest;
-    return nnc_add_sat(o.ok ? o.time_ns : INT64_MAX / 2, rest ? rest_ns(p, i, chain, e.n) : 0);
+    return chain->n == 0 || is_absorbed(p, chain, 0) ? 0 : rest_ns(p, i, chain, 0);
 }
 
 /* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b =

@@ -179,9 +179,8 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* Estimated nanoseconds of contraction i by its engine, with the chain's ops in its epilogue or in a kernel after it, whichever
- * fuse_epilogue will choose. *passes: set where such a kernel is needed that is part of no other. */
-int64_t epilogue_ns(pass *p, uint32_t i, const epilogue *chain, bool *passes);
+/* Estimated nanoseconds of a kernel for the chain's ops after node i, which has a contraction; 0: other kernels compute them. */
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain);
 /* The contraction that will compute v in its epilogue after fuse_epilogue, or NULL. */
 const nnc_node *epilogue_of(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* price of an op like exp in a kernel, in FLOPs at the peak rate (silu: 0.2 ns per result and thread) */
