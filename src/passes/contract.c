@@ -65,8 +65,8 @@ static bool is_alike(const nnc_type *a, const nnc_type *b)
     return nnc_type_same_shape(a, b) && memcmp(a->order, b->order, sizeof *a->order * a->rank) == 0;
 }
 
-/* Is node d an elementwise op on floats of contraction c's device, whose result has t's elements in t's order, and whose operands have these
- * or fewer? *full: how many have all, *first: the first of them. */
+/* Is node d an elementwise op on floats of contraction c's device, whose result has t's elements in t's order, and whose operands have
+ * these or fewer? *full: how many have all, *first: the first of them. */
 static bool is_elementwise(const pass *p, const nnc_node *d, const nnc_node *c, const nnc_type *t,
     int *full, nnc_ref *first)
 {
@@ -113,7 +113,7 @@ static int64_t take_before(pass *p, uint32_t i, int source, run *r)
     const nnc_node *d = def_of(p, v);
     const bool kernel =
         nnc_op_class(d->op) != CL_leaf && d->op != OP_fused && !is_contraction(p, d);
-    if (n == 0 || (kernel && full == 1 && edit_only_user(p, v)))
+    if (n == 0 || (kernel && full < 2 && edit_only_user(p, v)))
         return 0;
     while (n > 0)
         r->node[r->n++] = list[--n];
