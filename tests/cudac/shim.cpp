@@ -186,7 +186,7 @@ void shim_wait(int left)
     t->copies = n;
 }
 
-/* Of each matrix, elements 2 (lane % 4) and the next of row lane / 4, whose address another lane has. */
+/* Reads elements 2 (lane % 4) and the next of row lane / 4 of each matrix. Lane 8 m + r has the address of row r of matrix m. */
 void shim_matrices(unsigned x[4], const void *p)
 {
     const int me = shim_me;
