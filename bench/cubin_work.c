@@ -9,7 +9,12 @@
 #include "gpu_share.h"
 #include <string.h>
 
-enum { BARRIERS = 6 };
+enum {
+    BARRIERS = 6,
+    COPIES = BARRIERS /* of cp.async, which DEPBAR waits for */,
+    OP_LDGSTS = 0x1ae,
+    OP_DEPBAR = 0x11a
+};
 
 typedef struct step { /* the best path from here to an exit */
     int64_t stored, loaded; /* bytes; stored -1: none */
@@ -127,9 +132,9 @@ static bool mark_loops(const code *c, const step *at, bool loading, bool *inside
 }
 
 typedef struct waiting {
-    int bytes[BARRIERS]; /* of global loads */
-    int64_t since[BARRIERS]; /* clocks of the path before the last of them */
-    bool other[BARRIERS];
+    int bytes[BARRIERS + 1]; /* of global loads */
+    int64_t since[BARRIERS + 1]; /* clocks of the path before the last of them */
+    bool other[BARRIERS + 1];
     int all;
     int64_t clocks; /* of the path so far */
 } waiting;
@@ -139,14 +144,21 @@ static int64_t bytes_of(const word *w)
     return (int64_t)1 << cubin_width(w->high);
 }
 
+/* The barriers that instruction w waits for. */
+static unsigned waited(const word *w)
+{
+    return (unsigned)(w->high >> 52 & 63) | (w->bits == OP_DEPBAR ? 1u << COPIES : 0);
+}
+
 /* What instruction w waits for, and what it leaves to wait for. */
 static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
 {
-    const unsigned mask = (unsigned)(w->high >> 52 & 63), sets = (unsigned)(w->high >> 46 & 7);
+    const unsigned mask = waited(w),
+                   sets = w->bits == OP_LDGSTS ? COPIES : (unsigned)(w->high >> 46 & 7);
     const int64_t now = s->clocks;
     bool loads = false, others = false;
     s->clocks += (int64_t)(w->high >> 41 & 15);
-    for (int b = 0; b < BARRIERS; b++)
+    for (int b = 0; b <= COPIES; b++)
         if (mask >> b & 1) {
             loads |= s->bytes[b] > 0;
             others |= s->other[b];
@@ -157,7 +169,7 @@ static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
     out->other_waits += (!loads && others) || w->class == CC_barrier;
     if (loads)
         *s = (waiting){.clocks = s->clocks};
-    if (sets >= BARRIERS)
+    if (sets > COPIES || (sets == COPIES && w->bits != OP_LDGSTS))
         return;
     if (w->class == CC_load_global) {
         s->bytes[sets] += (int)bytes_of(w);
@@ -175,9 +187,9 @@ static int carried(
 {
     for (int64_t i = from; i >= 0 && i != branch && i < c->n; i = at[i].next) {
         const word w = word_at(c, i);
-        const unsigned mask = (unsigned)(w.high >> 52 & 63);
+        const unsigned mask = waited(&w);
         int64_t last = -1;
-        for (int b = 0; b < BARRIERS; b++)
+        for (int b = 0; b <= COPIES; b++)
             if ((mask >> b & 1) && s.bytes[b] > 0)
                 last = s.since[b] > last ? s.since[b] : last;
         if (last >= 0)

@@ -57,6 +57,15 @@ static double executions(
         axes &= ~((uint32_t)(k->axis[a].kind == KA_reduce) << a);
     double n = (double)nnc_kernel_points(k, axes);
     nnc_walk w;
+    cu_contract x;
+    cu_ctile tile;
+    if (g->cls == KC_contract && cu_contract_of(k, &x) && cu_contract_tile(g, &x, &tile)) {
+        const double steps = (double)nnc_align_up(x.k, CU_CONTRACT_TERMS);
+        return id == x.w            ? (double)g->blocks * g->vec * steps
+               : id < s->body1      ? (double)g->blocks * g->group * steps
+               : in->at.k[x.column] ? (double)(x.m * x.n)
+                                    : (double)(x.m * x.n) / tile.lanes;
+    }
     if (nnc_walk_of(k, &w)) { /* rows of the source are loaded once, and the last one again */
         const bool source = id < s->body1 && in->at.k[w.map] != 0;
         const double both = (double)k->axis[w.map].extent * (double)k->axis[w.taps].extent;

@@ -37,11 +37,14 @@ static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
 
 static void geometry(nnc_text *t, const nnc_kgrid *g)
 {
-    static const char *const how[8] = {"", "points", "tiles transposed in shared memory", "rows",
-        "columns", "steps in order", "scattered rows", "rows against blocks of keys"};
+    static const char *const how[9] = {"", "points", "tiles transposed in shared memory", "rows",
+        "columns", "steps in order", "scattered rows", "rows against blocks of keys",
+        "tiles of a product on tensor cores"};
     nnc_printf(t, " *   schedule  %s: %lld block%s of %d threads", how[g->cls],
         (long long)g->blocks, g->blocks == 1 ? "" : "s", g->threads);
-    if (g->group > 1)
+    if (g->cls == KC_contract)
+        nnc_printf(t, ", %d rows by %d columns a block", g->group, g->vec);
+    else if (g->group > 1)
         nnc_printf(t, ", %d a %s", g->group,
             g->cls == KC_attend   ? "block of keys"
             : g->cls == KC_column ? "column"
@@ -52,7 +55,7 @@ static void geometry(nnc_text *t, const nnc_kgrid *g)
             t, g->cls == KC_scatter ? ", rows in %d parts" : ", %d blocks a point", g->split);
     if (g->shared)
         nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
-    if (g->vec > 1)
+    if (g->vec > 1 && g->cls != KC_contract)
         nnc_printf(t,
             g->cls == KC_steps    ? "; %d points a block"
             : g->cls == KC_attend ? "; %d rows a thread"
@@ -247,6 +250,7 @@ static void write_function(cu *c)
     case KC_steps: cu_steps(c); break;
     case KC_scatter: cu_scatters(c); break;
     case KC_attend: cu_attend(c); break;
+    case KC_contract: cu_contracts(c); break;
     default: cu_point(c);
     }
     cu_close(c, "}");

@@ -106,6 +106,7 @@ void cu_tile(cu *c);
 void cu_steps(cu *c);
 void cu_scatters(cu *c);
 void cu_attend(cu *c);
+void cu_contracts(cu *c);
 
 /* cuda_share.c: kernels that differ only in extents and constants share one function. These functions write what may differ: an extent or
  * stride, the same of type long long, a divisor, an f32 constant. */

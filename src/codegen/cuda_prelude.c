@@ -405,6 +405,77 @@ ARG_TAKE("max", "largest", "larger", ">"), ARG_TAKE("min", "smallest", "smaller"
 "#ifndef NNC_CLUSTER_SYNC /* what the blocks stored before it, all of them see after it */\n"
 "#define NNC_CLUSTER_SYNC(blocks) asm volatile(\"barrier.cluster.arrive.release;\\n\\tbarrier.cluster.wait.acquire;\" ::: \"memory\")\n"
 "#endif\n"},
+/* ---- tensor cores: mma, ldmatrix and cp.async of the PTX ISA; on a CPU what NNC_TENSOR(name) names ---- */
+{"nnc_shared_at",
+"#ifdef __CUDA_ARCH__\n"
+"NNC_FN unsigned nnc_shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }\n"
+"#endif\n"},
+{"nnc_copy16",
+"/* 16 bytes to shared memory, or zeros; they are there after nnc_wait. nnc_commit ends a group of copies. */\n"
+"template <typename S> NNC_FN void nnc_copy16(S *to, const S *from, bool in)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" ::\"r\"(nnc_shared_at(to)), \"l\"(from), \"r\"(in ? 16 : 0)\n"
+"                 : \"memory\");\n"
+"#else\n"
+"    NNC_TENSOR(copy16)(to, from, in);\n"
+"#endif\n"
+"}\n"},
+{"nnc_commit",
+"NNC_FN void nnc_commit()\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+"#else\n"
+"    NNC_TENSOR(commit)();\n"
+"#endif\n"
+"}\n"},
+{"nnc_wait",
+"/* Waits for the thread's groups of copies, but for the last N. */\n"
+"template <int N> NNC_FN void nnc_wait()\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    asm volatile(\"cp.async.wait_group %0;\" ::\"n\"(N) : \"memory\");\n"
+"#else\n"
+"    NNC_TENSOR(wait)(N);\n"
+"#endif\n"
+"}\n"},
+{"nnc_matrices",
+"/* Four matrices of 8x8 elements of 16 bits. Lane l has the address of row l % 8 of matrix l / 8, and receives of each matrix elements\n"
+" * 2 (l % 4) and the next of row l / 4. */\n"
+"template <typename S> NNC_FN nnc_vec<unsigned, 4> nnc_matrices(const S *p)\n"
+"{\n"
+"    nnc_vec<unsigned, 4> x;\n"
+"#ifdef __CUDA_ARCH__\n"
+"    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+"                 : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3])\n"
+"                 : \"r\"(nnc_shared_at(p)) : \"memory\");\n"
+"#else\n"
+"    NNC_TENSOR(matrices)(&x[0], p);\n"
+"#endif\n"
+"    return x;\n"
+"}\n"},
+{"nnc_mma",
+"/* c += a b: 16 rows, 8 columns, 16 terms of type S. */\n"
+"template <typename S> NNC_FN void nnc_mma(float (&c)[4], const nnc_vec<unsigned, 4> &a, unsigned b0, unsigned b1)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"#define NNC_MMA(type) \\\n"
+"    asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.\" type \".\" type \".f32 \" \\\n"
+"                 \"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\" \\\n"
+"                 : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) \\\n"
+"                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b0), \"r\"(b1))\n"
+"$if nnc_f16$"
+"    if constexpr (nnc_same<S, nnc_f16>)\n"
+"        NNC_MMA(\"f16\");\n"
+"$end$$if nnc_bf16$"
+"    if constexpr (nnc_same<S, nnc_bf16>)\n"
+"        NNC_MMA(\"bf16\");\n"
+"$end$"
+"#else\n"
+"    NNC_TENSOR(mma)(c, &a[0], b0, b1, [](unsigned h) { return nnc_get(S{(unsigned short)h}); });\n"
+"#endif\n"
+"}\n"},
 COMBINE_SUM("sum", "+", "add"), COMBINE_SUM("prod", "*", "mul"), COMBINE("max"), COMBINE("min"),
 COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 {"nnc_other",

@@ -5,8 +5,8 @@
 
 const char *const nnc_kred_names[6] = {"sum", "prod", "max", "min", "argmax", "argmin"};
 const char *const nnc_kaxis_names[3] = {"outer", "map", "reduce"};
-const char *const nnc_kclass_names[8] = {
-    "none", "point", "tile", "row", "column", "steps", "scatter", "attend"};
+const char *const nnc_kclass_names[9] = {
+    "none", "point", "tile", "row", "column", "steps", "scatter", "attend", "contract"};
 const char *const nnc_khint_names[NNC_KHINTS] = {
     "bounded", "halfpi", "nonneg", "nonan", "exact", "fast"};
 

@@ -155,6 +155,7 @@ typedef enum nnc_kclass {
     KC_steps,  /* recurrences: a block has `vec` points along `axis`; own map axes lie along its threads, in `group` rows that share sums */
     KC_scatter, /* `split` blocks share the points along `axis`; each updates its own range of the rows that computed indices name */
     KC_attend, /* two products with a softmax between them (schedule/attend.c): `vec` rows a thread along `axis`, `group` keys at a time */
+    KC_contract, /* a sum of products on tensor cores (schedule/cuda_contract.c): a block has `group` rows, `vec` columns along `axis` */
 } nnc_kclass;
 
 typedef struct nnc_kgrid {
@@ -462,7 +463,7 @@ static inline int64_t nnc_kernel_tmp_step(const nnc_kernel *k, int b)
 {
     return nnc_kernel_tmp_bytes(k, b) / nnc_dtype_size(k->buf[b].dtype);
 }
-extern const char *const nnc_kclass_names[8];
+extern const char *const nnc_kclass_names[9];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* For a transposing kernel: the outer axis along which all stores of its single flat body are contiguous; -1: none. */

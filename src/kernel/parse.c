@@ -377,9 +377,9 @@ static bool get_small(parser *p, const char *word, int64_t usual, int16_t *out)
 static bool get_grid(parser *p)
 {
     nnc_kgrid *g = &p->k->grid;
-    int axis = -1, across = -1, cls = find_word(p, nnc_kclass_names + 1, 7);
+    int axis = -1, across = -1, cls = find_word(p, nnc_kclass_names + 1, 8);
     if (cls < 0)
-        return fail(p, "point, tile, row, column, steps, scatter or attend");
+        return fail(p, "point, tile, row, column, steps, scatter, attend or contract");
     if ((nnc_scan_eat(p->s, "along") && !get_axis(p, &axis)) ||
         (nnc_scan_eat(p->s, "across") && !get_axis(p, &across)))
         return false;

@@ -350,6 +350,19 @@ static int32_t of_largest(
     return nx_sop(t, p, SC_select, d, is, dy, nx_const(t, d, 0));
 }
 
+/* A factor that the kernel of a 16-bit contraction computes is rounded to its type, as in memory: tensor cores multiply that type. */
+static int32_t rounded(nx *t, int ctx, const nnc_node *n, int32_t x)
+{
+    const nnc_dtype d = (nnc_dtype)type_of(t, n->in[0])->dtype;
+    if (n->op == OP_matmul || !nnc_attr_int(n, AT_as_kernel, 0) || nnc_kdtype(d) == d ||
+        t->ins[x].k.op == KO_load || (t->ins[x].k.op == KO_sop && t->ins[x].k.cast_to == d))
+        return x;
+    const int32_t y = nx_sop(t, nx_beside(t, ctx, 1, &x), SC_cast, nnc_kdtype(d), x, -1, -1);
+    if (y >= 0)
+        t->ins[y].k.cast_to = (uint8_t)d;
+    return y;
+}
+
 /* An f32 product is written x w + 0, so that its sum is rounded once (fused multiply-add). */
 static int32_t product(nx *t, nx_place at, nnc_dtype d, const int32_t *arg)
 {
@@ -378,6 +391,9 @@ int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, con
             return -1;
     }
     const bool pool = n->op == OP_maxpool_grad;
+    arg[0] = rounded(t, ctx, n, arg[0]);
+    if (arg[0] < 0)
+        return -1;
     arg[1] = nx_demand(t, ctx, n->in[1], pool ? in : at, pool ? inner : guard);
     if (arg[1] < 0 || !nx_count(t, n->out))
         return -1;

@@ -208,6 +208,11 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
         cut(p, i, out);
 }
 
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain)
+{
+    return chain->n == 0 || is_absorbed(p, chain, 0) ? 0 : rest_ns(p, i, chain, 0);
+}
+
 /* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b =
  * conv(x,w,c+b). Returns the new contraction's index. */
 static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)

@@ -178,6 +178,8 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
+/* Estimated nanoseconds of a kernel for the chain's ops after node i, which has a contraction; 0: other kernels compute them. */
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain);
 /* The contraction that will compute v in its epilogue after fuse_epilogue, or NULL. */
 const nnc_node *epilogue_of(pass *p, nnc_ref v);
 /* Price of elementwise op o in a kernel, in FLOPs at the peak rate. */

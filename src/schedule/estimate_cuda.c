@@ -2,7 +2,8 @@
  * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
  * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
  * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger.
- * Recurrences go by the cycles of their steps (cuda_steps.c), attention by its own estimate (attend.c). */
+ * Recurrences go by the cycles of their steps (cuda_steps.c), attention and contractions by
+ * their own estimates (attend.c, cuda_contract.c). */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -94,7 +95,8 @@ static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 
 int64_t cu_kernel_ns(const nnc_kernel *k, const nnc_target *t)
 {
-    const int64_t known = nnc_attend_ns(k, t), bytes = known < 0 ? moved_bytes(k, t) : 0;
+    const int64_t known = nnc_max64(nnc_attend_ns(k, t), cu_contract_ns(k, t)),
+                  bytes = known < 0 ? moved_bytes(k, t) : 0;
     if (known >= 0)
         return known;
     if (bytes < 0)

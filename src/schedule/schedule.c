@@ -668,6 +668,8 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
     }
     nnc_kernel_order_axes(k, gpu);
     nnc_kernel_merge_axes(k, !gpu);
+    if (gpu && cu_contract_fits(k, t))
+        return nnc_kernel_schedule(k, t);
     return (gpu || nnc_kernel_local(k, nnc_target_local_bytes(t), a, &local)) &&
            nnc_window_strips(k, t, a) && nnc_tap_strips(k, t, a) && nnc_pixel_strips(k, t, a) &&
            nnc_product_strips(k, t, a) && nnc_kernel_schedule(k, t);

@@ -184,6 +184,36 @@ bool cu_scatter_choose(nnc_kernel *k, const nnc_target *t); /* false: the kernel
 bool cu_scatter_derive(const nnc_kernel *k, nnc_kgrid *g);
 int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of one partial result */
 
+/* cuda_contract.c: contractions on tensor cores, of class `contract`. */
+enum {
+    CU_CONTRACT_VEC = 8,    /* terms of an access */
+    CU_CONTRACT_TERMS = 32, /* of a block of terms */
+    CU_CONTRACT_LINE = 40,  /* elements from one row to the next in shared memory: the rows of a fragment are in different banks */
+    CU_CONTRACT_ROWS = 32   /* rows of a warp */
+};
+typedef struct cu_contract {
+    int column, term;       /* axes: the outer one along which results are contiguous; the summed one */
+    uint32_t rows;          /* the other outer axes of more than one point */
+    int32_t sum, x, w;      /* reduction; its factors: of a row, a load or rounded to `type`; of a column, a load */
+    nnc_dtype type;         /* f16 or bf16 */
+    int64_t m, n, k;        /* rows, columns, terms */
+} cu_contract;
+typedef struct cu_ctile {
+    int down, across;       /* warps of a block */
+    int wide;               /* columns of a warp */
+    int line;               /* f32 elements from one row of its sums to the next in shared memory */
+    int lanes;              /* columns of an access of the epilogue */
+    int64_t shared;         /* bytes */
+} cu_ctile;
+bool cu_contract_of(const nnc_kernel *k, cu_contract *x); /* false: the kernel is no such contraction */
+/* Is id a load of rows, whose elements of the next block of terms are loaded while one is multiplied? */
+bool cu_contract_ahead(const nnc_kernel *k, const cu_contract *x, int32_t id);
+bool cu_contract_tile(const nnc_kgrid *g, const cu_contract *x, cu_ctile *t); /* false: no such tile */
+bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t); /* is it one, and does the target have the instructions? */
+bool cu_contract_choose(nnc_kernel *k, const nnc_target *t); /* false: it does not fit */
+bool cu_contract_derive(const nnc_kernel *k, nnc_kgrid *g);
+/* Estimated nanoseconds of a kernel with this schedule; -1: it has another schedule. */
+int64_t cu_contract_ns(const nnc_kernel *k, const nnc_target *t);
 /* schedule_cuda.c: number of points of the outer axes, with vectors of `vec` along axis `axis` (-1: none); -1: too many. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);
 bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with so many work items? */

@@ -336,6 +336,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
         ok = cu_scatter_derive(k, g);
     if (g->cls == KC_attend)
         ok = derive_attend(k, g);
+    if (g->cls == KC_contract)
+        ok = cu_contract_derive(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -681,6 +683,8 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         return true;
     choose_none(k);
     if (nnc_attend_schedule(k, t))
+        return !k->grid.oom;
+    if (choose_none(k), cu_contract_choose(k, t))
         return !k->grid.oom;
     choose_none(k);
     nnc_walk walk;

@@ -6,7 +6,7 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kgrid *g = &k->grid;
     nnc_kgrid want = *g;
-    bool ok = g->cls <= KC_attend && k->sched.n == 0 && k->sched.domain == nnc_kernel_domain(k) &&
+    bool ok = g->cls <= KC_contract && k->sched.n == 0 && k->sched.domain == nnc_kernel_domain(k) &&
               nnc_cuda_derive(k, &want) && want.blocks == g->blocks && want.finish == g->finish &&
               want.shared == g->shared && want.work == g->work && want.index == g->index;
     if (want.oom)

@@ -59,7 +59,18 @@ static void shim_make(shim_at *at, char *stack, size_t bytes, void (*entry)())
 }
 #endif
 
+/* A copy that was not waited for: its bytes are poison until then, since they may come at any time. */
+struct shim_copy {
+    char *to;
+    const char *from; /* NULL: zeros */
+    int group;
+};
+enum { SHIM_COPIES = 64 };
+
 struct shim_thread {
+    shim_copy copy[SHIM_COPIES];
+    int copies, groups; /* not waited for; committed */
+    shim_fragments shown[2]; /* by the parity */
     shim_at at;
     char *stack;
     shim_state state;
@@ -74,6 +85,8 @@ static int shim_me;
 static char *shim_memory;
 static void (*shim_thunk)(void *const *);
 static void *const *shim_args;
+static const char *shim_fault; /* what a thread did wrong */
+static shim_fragments shim_lanes[32];
 
 static void shim_yield(shim_state s)
 {
@@ -134,6 +147,69 @@ unsigned __ballot_sync(unsigned, bool x)
     return all;
 }
 
+/* ---- tensor cores ---- */
+
+static bool shim_is_aligned(const void *p)
+{
+    if ((uintptr_t)p % 16)
+        shim_fault = "an access of 16 bytes is not aligned";
+    return (uintptr_t)p % 16 == 0;
+}
+
+void shim_copy16(void *to, const void *from, bool in)
+{
+    shim_thread *t = &shim_of[shim_me];
+    if (!shim_is_aligned(to) || (in && !shim_is_aligned(from)) || t->copies == SHIM_COPIES)
+        return;
+    t->copy[t->copies++] = {(char *)to, in ? (const char *)from : NULL, t->groups};
+    memset(to, 0xff, 16);
+}
+
+void shim_commit()
+{
+    shim_of[shim_me].groups++;
+}
+
+void shim_wait(int left)
+{
+    shim_thread *t = &shim_of[shim_me];
+    int n = 0;
+    for (int i = 0; i < t->copies; i++) {
+        const shim_copy *c = &t->copy[i];
+        if (c->group >= t->groups - left)
+            t->copy[n++] = *c;
+        else if (c->from)
+            memcpy(c->to, c->from, 16);
+        else
+            memset(c->to, 0, 16);
+    }
+    t->copies = n;
+}
+
+/* Reads elements 2 (lane % 4) and the next of row lane / 4 of each matrix. Lane 8 m + r has the address of row r of matrix m. */
+void shim_matrices(unsigned x[4], const void *p)
+{
+    const int me = shim_me;
+    const unsigned q = shim_of[me].parity ^= 1;
+    shim_of[me].slot[q] = (uint64_t)(uintptr_t)p;
+    if (!shim_is_aligned(p))
+        return;
+    shim_yield(SHIM_WARP);
+    for (int m = 0; m < 4; m++)
+        memcpy(&x[m], (const char *)(uintptr_t)shim_of[(me & ~31) | (8 * m + me % 32 / 4)].slot[q] + me % 4 * 4, 4);
+}
+
+const shim_fragments *shim_show(const unsigned a[4], unsigned b0, unsigned b1)
+{
+    const int me = shim_me;
+    const unsigned q = shim_of[me].parity ^= 1;
+    shim_of[me].shown[q] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    shim_yield(SHIM_WARP);
+    for (int l = 0; l < 32; l++)
+        shim_lanes[l] = shim_of[(me & ~31) | l].shown[q];
+    return shim_lanes;
+}
+
 /* What the special function unit gives: right to `bits` of the last place, wrong by as much as it may be, one way or the other. */
 float shim_approx(double y, double bits)
 {
@@ -161,6 +237,7 @@ static void shim_begin(int t)
     shim_make(&f->at, f->stack, SHIM_STACK - (size_t)t % 16 * 192, shim_entry); /* not all on the same lines of the cache */
     f->state = SHIM_RUN;
     f->votes = 0;
+    f->copies = f->groups = 0;
 }
 
 /* Runs the lanes until each stands at a block barrier or is done. */
@@ -179,8 +256,8 @@ static const char *shim_warp(int first, int lanes, bool reverse)
             warp += shim_of[first + i].state == SHIM_WARP;
             other += shim_of[first + i].state != SHIM_WARP;
         }
-        if (!warp)
-            return NULL;
+        if (!warp || shim_fault)
+            return shim_fault;
         if (other)
             return "a part of a warp waits for lanes that have gone elsewhere";
         for (int i = 0; i < lanes; i++)
@@ -261,6 +338,7 @@ extern "C" __attribute__((visibility("default"))) const char *shim_launch(
     const char *bad = NULL;
     shim_thunk = thunk;
     shim_args = args;
+    shim_fault = NULL;
     gridDim = {(unsigned)blocks, 1, 1};
     blockDim = {(unsigned)threads, 1, 1};
     free(shim_memory); /* a kernel that was stopped has left it */

@@ -17,6 +17,7 @@
 #define NNC_CLUSTER(blocks)
 #define NNC_CLUSTER_SYNC(blocks) shim_cluster_sync(blocks)
 #define NNC_APPROX(y, bits) shim_approx(y, bits)
+#define NNC_TENSOR(name) shim_##name
 
 #ifndef SHIM_RUNS /* shim.cpp includes the C library's headers */
 typedef __SIZE_TYPE__ size_t;
@@ -48,6 +49,12 @@ void shim_cluster_sync(int blocks);
 unsigned long long shim_exchange(unsigned long long bits, int from); /* those that lane `from` of the warp shows */
 int shim_lane();
 float shim_approx(double y, double bits);
+void shim_copy16(void *to, const void *from, bool in);
+void shim_commit();
+void shim_wait(int left);
+void shim_matrices(unsigned x[4], const void *p);
+struct shim_fragments { unsigned a[4], b[2]; };
+const shim_fragments *shim_show(const unsigned a[4], unsigned b0, unsigned b1); /* of the warp's lanes; valid until the next call */
 
 #pragma GCC visibility pop
 
@@ -71,6 +78,22 @@ template <typename A, typename B> static A shim_bits(B b)
     A a;
     memcpy(&a, &b, sizeof a);
     return a;
+}
+/* c += a b, as mma.m16n8k16 has its fragments. Of c, lane l has row l / 4 (c[2] and c[3]: + 8), column 2 (l % 4) (c[1] and c[3]: + 1).
+ * Of a, it has row l / 4, terms 2 (l % 4) and the next, in its words 0, 1 (row + 8), 2 (terms + 8) and 3; of b column l / 4 likewise. */
+template <typename F> static void shim_mma(float (&c)[4], const unsigned a[4], unsigned b0, unsigned b1, F get)
+{
+    const int lane = shim_lane();
+    const shim_fragments *all = shim_show(a, b0, b1);
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, column = lane % 4 * 2 + i % 2;
+        double sum = c[i];
+        for (int k = 0; k < 16; k++) {
+            const unsigned x = all[row * 4 + k % 8 / 2].a[k / 8 * 2 + i / 2], y = all[column * 4 + k % 8 / 2].b[k / 8];
+            sum += (double)get(k % 2 ? x >> 16 : x & 0xffffu) * get(k % 2 ? y >> 16 : y & 0xffffu);
+        }
+        c[i] = (float)sum;
+    }
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }

@@ -50,7 +50,7 @@ static struct {
     double used,
         each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
     char name[80], each_name[80];
-} seen[KC_attend + 1];
+} seen[KC_contract + 1];
 static _Atomic int
     unknown[CUBIN_OPS]; /* kernels with this opcode, which the reader does not know */
 
@@ -63,7 +63,7 @@ void budget_reset(void)
 
 void budget_print(void)
 {
-    for (int c = KC_point; c <= KC_attend; c++)
+    for (int c = KC_point; c <= KC_contract; c++)
         if (seen[c].kernels) {
             printf("     %-6s %5d kernels, at most %d of %d registers, %.0f %% of the instructions "
                    "(%s)",
@@ -281,6 +281,33 @@ static const char *check_attend(const nnc_kernel *k, const nnc_cubin_kernel *c, 
     return why;
 }
 
+/* ---- contractions -------------------------------------------------------------------------------------------------- */
+
+/* A step's products on tensor cores, 16 rows by 8 columns by 16 terms each; the ops before and after them, for each element that a thread
+ * has, which are unrolled. Nothing is in local memory. */
+static const char *check_contract(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
+{
+    cu_contract x;
+    cu_ctile t;
+    if (!cu_contract_of(k, &x) || !cu_contract_tile(&k->grid, &x, &t))
+        return "is no contraction";
+    const int products = 2 * 2 * t.wide / 8, before = 4 * k->grid.group / k->grid.threads * 8,
+              after = 2 * 16 * t.wide / 32;
+    double body = 0, post = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        *(i < x.sum ? &body : &post) += cost_of(k, &k->ins[i]);
+    const double most = 20 * products + before * (body + 8) + after * (post + 8) + CODE_FIXED;
+    if (c->n[CC_tensor] < products || c->n[CC_tensor] % products)
+        snprintf(why, 256, "%d products, a step has %d", c->n[CC_tensor], products);
+    else if (c->stack_bytes || c->n[CC_load_local] || c->n[CC_store_local])
+        snprintf(why, 256, "%d bytes of stack", c->stack_bytes);
+    else if (c->instructions > most)
+        snprintf(why, 256, "%d instructions, %.0f allowed", c->instructions, most);
+    else
+        return NULL;
+    return why;
+}
+
 /* ---- one kernel ---------------------------------------------------------------------------------------------------- */
 
 static int64_t arrays(const nnc_kernel *k)
@@ -416,7 +443,7 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
                               : schedules[cls].registers + called_registers(k, c);
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
-    if (!live || (cls != KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
+    if (!live || (cls < KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
         nnc_free(live);
         return "out of memory";
     }
@@ -440,6 +467,7 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
     } else if (!bad) {
         bad = ends_in(c->name, "_finish") ? NULL
               : cls == KC_attend          ? check_attend(k, c, why)
+              : cls == KC_contract        ? check_contract(k, c, why)
                                           : check_work(k, c, &rows, live, fitted, why);
     }
     cu_rows_deinit(&rows);
