@@ -614,9 +614,10 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
         return false;
     if (n >= 32 * (int64_t)t->sms)
         return true;
-    /* whole warps, or few partial ones; 16 per column, and eight steps of a thread's sum */
-    return cu_split_stage(k) >= 0 && (n % 32 == 0 || n >= 256) &&
-           n / 32 * (longest / 16 / 8) >= 2 * t->sms;
+    /* warps more than half full; 16 per column, and eight steps of a thread's sum */
+    const int64_t warps = (n + 31) / 32;
+    return cu_split_stage(k) >= 0 && 2 * n > 32 * warps &&
+           warps * (longest / 16 / 8) >= 2 * t->sms;
 }
 
 /* Columns: reductions over strided elements, where there are too few points to fill the machine. */
