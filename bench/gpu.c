@@ -262,8 +262,8 @@ static int run_step(
     if (!st)
         printf("%s, step, batch 32, %s: %d kernels in %d objects, %.2f s of CPU to compile; %d "
                "launches, %.1f us; %d others\n",
-            file, nnc_precision_name(precision), nnc_artifact_plan(a)->n_kernel, nnc_artifact_plan(a)->n_object, cpu, all.n,
-            all.us, all.others);
+            file, nnc_precision_name(precision), nnc_artifact_plan(a)->n_kernel,
+            nnc_artifact_plan(a)->n_object, cpu, all.n, all.us, all.others);
     rows_of(t, &all, json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);

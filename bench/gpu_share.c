@@ -149,7 +149,8 @@ static void times(const launch *l, nnc_gpu_share *s)
                  rate = (double)(l->cached ? l->t->cache_bytes_s : l->t->copy_bytes_s),
                  loads = of_path(l, l->c->once.loads, l->c->loop.loads),
                  local = of_path(l, l->c->once.local, l->c->loop.local),
-                 stacks = (double)l->stack * l->threads * l->resident, integer = of_class(l, CC_integer) + of_class(l, CC_move);
+                 stacks = (double)l->stack * l->threads * l->resident,
+                 integer = of_class(l, CC_integer) + of_class(l, CC_move);
     s->us[GL_memory] = l->bytes / rate;
     s->us[GL_issue] = warps * of_path(l, l->c->once.issued, l->c->loop.issued) / SCHEDULERS / clock;
     s->us[GL_float] = warps * 32 * of_class(l, CC_real) / FLOAT_LANES / clock;

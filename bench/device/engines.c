@@ -1,6 +1,6 @@
-/* bench/device/engines.c -- the part "engines": for each strict f32 convolution of the cells, of a training step with its gradients, the time
- * of every configuration that cuDNN has. Those that its heuristics list come first, then the others, then nondeterministic ones, which nnc
- * never takes; what nnc takes without measuring is marked. */
+/* bench/device/engines.c -- the part "engines": for each strict f32 convolution of the cells, of a training step with its gradients, the
+ * time of every configuration that cuDNN has. Those that its heuristics list come first, then the others, then nondeterministic ones, which
+ * nnc never takes; what nnc takes without measuring is marked. */
 #include "session/session.h"
 #include "cuda/cudnn.h"
 #include "device.h"
@@ -53,10 +53,9 @@ static void put_call(const nnc_call *c, nnc_text *t)
 static double flops_of(const nnc_call *c)
 {
     const bool wgrad = c->kind == CALL_conv_wgrad;
-    const nnc_type *filter = wgrad ? &c->dst : &c->wei,
-                   *y = wgrad                  ? &c->wei
-                        : c->kind == CALL_conv ? &c->dst
-                                               : &c->src;
+    const nnc_type *filter = wgrad ? &c->dst : &c->wei, *y = wgrad                  ? &c->wei
+                                                             : c->kind == CALL_conv ? &c->dst
+                                                                                    : &c->src;
     return 2.0 * (double)nnc_type_numel(y) * (double)nnc_type_numel(filter) / (double)y->dim[1];
 }
 

@@ -380,8 +380,7 @@ static nnc_status fastest(
     trial t = {.h = h, .r = r};
     const int64_t y = nnc_type_bytes(&c->dst),
                   bytes[] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei), y, y, y};
-    NNC_TRY(nnc_trial_open(
-        &t.t, (nnc_dtype)c->src.dtype, bytes, NNC_COUNT(bytes), h->work_bytes));
+    NNC_TRY(nnc_trial_open(&t.t, (nnc_dtype)c->src.dtype, bytes, NNC_COUNT(bytes), h->work_bytes));
     const nnc_tuned best = nnc_trial_fastest(&t.t, n, take_trial, run_trial, &t);
     nnc_trial_close(&t.t);
     if (best.choice < 0)

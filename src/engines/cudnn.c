@@ -213,8 +213,8 @@ static nnc_status measured_once(
     int64_t kept[2]; /* index in the list, engine */
     nnc_tuned t;
     nnc_cache *cache = c->env->cache;
-    if (nnc_cache_read(cache, "engine", key, kept, sizeof kept, 1) && kept[0] >= 0 &&
-        kept[0] < n && nnc_cudnn_config_at(g, (int)kept[0])->engine == kept[1])
+    if (nnc_cache_read(cache, "engine", key, kept, sizeof kept, 1) && kept[0] >= 0 && kept[0] < n &&
+        nnc_cudnn_config_at(g, (int)kept[0])->engine == kept[1])
         return nnc_cudnn_plan(g, (int)kept[0], limit);
     NNC_TRY(fastest(g, c, n, MEASURED_ONCE, limit, &t));
     nnc_cache_put(cache, "engine", key, (int64_t[]){t.choice, t.number}, sizeof kept);

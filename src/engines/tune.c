@@ -238,8 +238,8 @@ static int fill(nnc_trial *t, nnc_dtype d, int64_t bytes)
         return 1;
     for (int64_t i = 0; i < PATTERN; i++)
         nnc_set_f64(d, pattern, i, 2 * (double)nnc_rng_uniform(key, (uint64_t)i) - 1);
-    int error = t->rt->cudaMemcpyAsync(
-        t->memory, pattern, (size_t)have, CUDA_MEMCPY_TO_DEVICE, t->stream);
+    int error =
+        t->rt->cudaMemcpyAsync(t->memory, pattern, (size_t)have, CUDA_MEMCPY_TO_DEVICE, t->stream);
     for (int64_t n; have < bytes && !error; have += n) {
         n = nnc_min64(have, bytes - have);
         error = t->rt->cudaMemcpyAsync(
@@ -258,8 +258,7 @@ static cuda_graph_exec capture(nnc_trial *t, nnc_status (*run)(void *), void *ct
     if (!ok)
         return NULL;
     for (int i = 0; i < RUNS && ok; i++) {
-        ok = !t->flush_bytes ||
-             !t->rt->cudaMemsetAsync(t->flush, i, t->flush_bytes, t->stream);
+        ok = !t->flush_bytes || !t->rt->cudaMemsetAsync(t->flush, i, t->flush_bytes, t->stream);
         for (int k = 0; k < 2 && run && ok; k++)
             ok = run(ctx) == NNC_OK;
     }
@@ -357,8 +356,8 @@ int64_t nnc_trial_ns(nnc_trial *t, nnc_status (*run)(void *ctx), void *ctx, int6
     return ns;
 }
 
-nnc_tuned nnc_trial_fastest(nnc_trial *t, int n, bool (*take)(void *ctx, int i),
-    nnc_status (*run)(void *ctx), void *ctx)
+nnc_tuned nnc_trial_fastest(
+    nnc_trial *t, int n, bool (*take)(void *ctx, int i), nnc_status (*run)(void *ctx), void *ctx)
 {
     nnc_tuned best = {.choice = -1, .ns = -1};
     for (int i = 0; i < n; i++) {

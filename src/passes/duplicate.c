@@ -464,8 +464,8 @@ static bool is_apart(const copier *c, groups *s, const copy *x)
     return all;
 }
 
-/* Copies of node i that their kernels do not contain become one value again: the node's own result if that is stored, otherwise the first of
- * them. Those of the backward pass stay, since their value would be kept for it. */
+/* Copies of node i that their kernels do not contain become one value again: the node's own result if that is stored, otherwise the first
+ * of them. Those of the backward pass stay, since their value would be kept for it. */
 static void join_copies(copier *c, groups *s, uint32_t i)
 {
     pass *p = c->p;

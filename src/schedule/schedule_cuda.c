@@ -636,8 +636,7 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
         return true;
     /* warps more than half full; 16 per column, and eight steps of a thread's sum */
     const int64_t warps = (n + 31) / 32;
-    return cu_split_stage(k) >= 0 && 2 * n > 32 * warps &&
-           warps * (longest / 16 / 8) >= 2 * t->sms;
+    return cu_split_stage(k) >= 0 && 2 * n > 32 * warps && warps * (longest / 16 / 8) >= 2 * t->sms;
 }
 
 /* Columns: reductions over strided elements, where there are too few points to fill the machine. */

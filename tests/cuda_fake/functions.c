@@ -94,8 +94,8 @@ static int commands_without(const char *skip)
     o.n_skip = skip != NULL;
     nnc_model *m = nnc_model_open(
         "models/bert_base.json", &(nnc_open_options){.arg = arg, .n_arg = 2}, test_sink);
-    CHECK_OK(
-        nnc_env_create(&(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
     if (m && e)
         CHECK_OK(nnc_compile(e, m, &o, &a, test_sink));
     const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;

@@ -291,7 +291,8 @@ static void take_ms(double ms)
 void fake_ran(int choice)
 {
     fake_choice = choice;
-    take_ms(capturing ? (double)fake_ms[choice] : fmax((double)fake_ms[choice], (double)fake_host_ms));
+    take_ms(
+        capturing ? (double)fake_ms[choice] : fmax((double)fake_ms[choice], (double)fake_host_ms));
 }
 
 static int memset_async(void *p, int value, size_t bytes, cuda_stream s)

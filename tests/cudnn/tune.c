@@ -50,7 +50,8 @@ static void tune_engine(const nnc_engine *e, nnc_call *c)
     CHECK_INT(fake_timed, 0);
     CHECK_OK(tune(file, true));
     CHECK_INT(runs(e, c), 1);
-    CHECK_INT(fake_timed, 3 + 1 + 4 + 1); /* three of the cache's flush; what takes longer than a millisecond once */
+    CHECK_INT(fake_timed,
+        3 + 1 + 4 + 1); /* three of the cache's flush; what takes longer than a millisecond once */
     times(1, 2, 3); /* what is recorded is not measured again */
     CHECK_INT(runs(e, c), 1);
     CHECK_INT(fake_timed, 0);

@@ -47,8 +47,7 @@ static void name_of(const compile_job *j, char out[96])
         snprintf(out, 96, "seed %llu on %s", (unsigned long long)j->seed, j->target);
     else
         snprintf(out, 96, "%s%s%s%s%s%s%s on %s", j->step ? "step of " : "", j->file,
-            j->n_arg ? " " : "",
-            j->n_arg ? j->arg[0].value : "", j->n_arg > 1 ? " " : "",
+            j->n_arg ? " " : "", j->n_arg ? j->arg[0].value : "", j->n_arg > 1 ? " " : "",
             j->n_arg > 1 ? j->arg[1].value : "",
             j->precision == NNC_PRECISION_f16    ? " f16"
             : j->precision == NNC_PRECISION_bf16 ? " bf16"
@@ -80,7 +79,8 @@ static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_si
     if (p && p->n_object != (nnc_plan_functions(p) + 23) / 24)
         st = NNC_E_BUG;
     if (!st)
-        atomic_fetch_add(&a->kernels, budget_plan(what, p, !j->step && (j->file || test_seed_is_usual())));
+        atomic_fetch_add(
+            &a->kernels, budget_plan(what, p, !j->step && (j->file || test_seed_is_usual())));
     if (!st && j->file && !j->step && !strcmp(j->target, "cuda:sm_90"))
         share_plan(what, p, j->target);
     nnc_artifact_destroy(out);
