@@ -216,6 +216,7 @@ static bool walk(const code *c, const step *at, const bool *inside, nnc_cubin_pa
         wait_for(&s, &w, out);
         out->loads += w.class == CC_load_global ? (int)bytes_of(&w) : 0;
         out->stores += w.class == CC_store_global ? (int)bytes_of(&w) : 0;
+        out->local += w.class == CC_load_local || w.class == CC_store_local ? (int)bytes_of(&w) : 0;
         k->flight = s.all > k->flight ? s.all : k->flight;
         if (inside[i] && to >= 0 && to < i)
             out->ahead += carried(c, at, s, to, i, entered[to]);

@@ -4,7 +4,8 @@
  * usage: bench_gpu [--json=FILE] [--models=PATTERN | --steps=PATTERN] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
  * --models=PATTERN (of files of models): instead of the cases every launch of these models, in f32 and f16, at batch 1 and, where they have
  * it as an argument, 128.
- * --steps=PATTERN: every launch of training steps of these models in bf16, batch 32, and the CPU time of each compile, almost all NVRTC's.
+ * --steps=PATTERN: every launch of training steps of these models in bf16 and f32, batch 32, and the CPU time of each compile, almost all
+ * NVRTC's.
  *
  * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
@@ -239,7 +240,8 @@ static double cpu_seconds(void)
 }
 
 /* Every launch of a training step. */
-static int run_step(nnc_env *e, const nnc_target *t, const char *file, nnc_text *json)
+static int run_step(
+    nnc_env *e, const nnc_target *t, const char *file, nnc_precision precision, nnc_text *json)
 {
     const nnc_arg arg = {"batch", "32"};
     nnc_training training = nnc_training_defaults;
@@ -250,7 +252,7 @@ static int run_step(nnc_env *e, const nnc_target *t, const char *file, nnc_text 
     nnc_gpu_launches all = {0};
     nnc_arena mem;
     training.momentum = 0.9;
-    o.precision = NNC_PRECISION_bf16;
+    o.precision = precision;
     nnc_arena_init(&mem, 0);
     nnc_status st = m ? nnc_train_graph(m, &training, &step, sink) : NNC_E_MODEL;
     const double began = cpu_seconds();
@@ -258,10 +260,10 @@ static int run_step(nnc_env *e, const nnc_target *t, const char *file, nnc_text 
     const double cpu = cpu_seconds() - began;
     st = st ? st : nnc_gpu_launches_of(nnc_artifact_plan(a), t, &mem, &all, sink);
     if (!st)
-        printf("%s, step, batch 32, bf16: %d kernels in %d objects, %.2f s of CPU to compile; %d "
+        printf("%s, step, batch 32, %s: %d kernels in %d objects, %.2f s of CPU to compile; %d "
                "launches, %.1f us; %d others\n",
-            file, nnc_artifact_plan(a)->n_kernel, nnc_artifact_plan(a)->n_object, cpu, all.n,
-            all.us, all.others);
+            file, nnc_precision_name(precision), nnc_artifact_plan(a)->n_kernel,
+            nnc_artifact_plan(a)->n_object, cpu, all.n, all.us, all.others);
     rows_of(t, &all, json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
@@ -306,12 +308,13 @@ static int run_model(nnc_env *e, const nnc_target *t, const char *file, const ch
 static int run_models(
     nnc_env *e, const nnc_target *t, const char *pattern, bool steps, nnc_text *json)
 {
-    static const nnc_precision as[] = {NNC_PRECISION_f32, NNC_PRECISION_f16};
+    static const nnc_precision as[] = {NNC_PRECISION_f32, NNC_PRECISION_f16},
+                               step[] = {NNC_PRECISION_bf16, NNC_PRECISION_f32};
     static const char *const batch[] = {NULL, "128"};
     glob_t files;
     int bad = glob(pattern, 0, NULL, &files) ? fail(pattern) : 0;
-    for (size_t i = 0; steps && i < files.gl_pathc; i++)
-        bad |= run_step(e, t, files.gl_pathv[i], json);
+    for (size_t i = 0; steps && i < 2 * files.gl_pathc; i++)
+        bad |= run_step(e, t, files.gl_pathv[i / 2], step[i % 2], json);
     for (size_t i = 0; !bad && !steps && i < files.gl_pathc; i++)
         for (size_t j = 0; j < 4; j++)
             bad |= run_model(e, t, files.gl_pathv[i], batch[j / 2], as[j % 2], json);

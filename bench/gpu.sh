@@ -1,15 +1,16 @@
 #!/bin/sh
 # bench/gpu.sh -- everything that needs a GPU, in one command: is it right, what does the GPU reach, how fast is nnc, how fast are its peers.
 #
-#     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
+#     bench/gpu.sh [--out=FOLDER] [--raw=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
 #                  [--from=ARCHIVE] [--again] [--tiny] [--python=PROGRAM]
 #
 # FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt (answers to questions, then tables), .svg (a chart), .json (all numbers) and .tar.gz
 # (the results themselves), each written again every 15 seconds, so that a run that is cut short leaves what it has. --from=ARCHIVE goes on from
-# such a .tar.gz, on this machine or another; a file ARCHIVE-torch.tar.gz beside it fills the cache of PyTorch's compiler.
+# such a .tar.gz, on this machine or another; a file ARCHIVE-torch.tar.gz beside it fills the cache of PyTorch's compiler. The results lie in a
+# folder of --raw=FOLDER (default: of --out).
 #
 # Options
-#     --budget=SECONDS  the whole run takes no longer (default 540). Exit code 75: something is left, the same command goes on.
+#     --budget=SECONDS  the whole run takes no longer (default 590). Exit code 75: something is left, the same command goes on.
 #     --limit=SECONDS   of one result (default 60; of PyTorch 60, compiled 120, max-autotune 180). What crashes or hangs fails alone.
 #     --again           repeats what failed.
 #     --only=PART,...   some parts alone; NNC_GPU_ONLY in the environment is the default.
@@ -22,21 +23,22 @@
 #     peers     PyTorch eager, torch.compile, max-autotune: processes that compile beside the other parts, and measure in turn
 #     check     models and generated graphs against float64
 #     nnc       time, memory and energy of each cell
+#     engines   each configuration that cuDNN has for strict f32 convolutions and their gradients
 #     predict   nnc calibrate, then nnc partition --run: predicted times of models beside measured ones
 #     ceilings  bandwidths and FLOP/s that the GPU reaches
 #     tuned     the same as nnc with measured library algorithms (--tune), of cells marked @tuned
-#     engines   each configuration that cuDNN has for strict f32 convolutions
 #     cpu       cells marked @cpu on this machine's CPU, once nothing else runs
-#     static    what limits kernels by their machine code (bench_gpu, where it is built)
-#     report    the files above
+#     report    the files above, and how long each part took
+# What limits kernels by their machine code needs no GPU: static.txt, which scripts/gpu-bundle.sh has packed, is appended to the report.
 # Exit code: 0 all done, 1 some results are failures, 2 wrong usage, 5 no usable GPU, 75 something is left.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$(pwd)
-out=$root/bench/results budget=540 only=${NNC_GPU_ONLY:+,$NNC_GPU_ONLY,} tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again= from=
+out=$root/bench/results results= budget=590 only=${NNC_GPU_ONLY:+,$NNC_GPU_ONLY,} tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again= from=
 for a in "$@"; do
     case $a in
     --out=*) out=${a#*=} ;;
+    --raw=*) results=${a#*=} ;;
     --budget=*) budget=${a#*=} ;;
     --limit=*) limit=${a#*=} ;;
     --cells=*) cells=$(cd "$(dirname "${a#*=}")" && pwd)/$(basename "${a#*=}") ;;
@@ -54,6 +56,9 @@ for a in "$@"; do
 done
 end=$(($(date +%s) + budget))
 case $out in /*) ;; *) out=$here/$out ;; esac
+results=${results:-$out}
+case $results in /*) ;; *) results=$here/$results ;; esac
+mkdir -p "$out"
 cd "$root" || exit 2
 
 # ---- what is there: a bundle (bin/) or a build folder ----
@@ -70,7 +75,7 @@ fi
     exit 2
 }
 commit=$(cat commit 2>/dev/null || git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
-raw=$out/raw-$commit${tiny:+-tiny}
+raw=$results/raw-$commit${tiny:+-tiny}
 mkdir -p "$raw/traces" || exit 5
 # One run at a time in a folder: of a run that was killed, processes end within their limit.
 if command -v flock >/dev/null; then
@@ -82,10 +87,11 @@ if command -v flock >/dev/null; then
 fi
 export NNC_GPU_PID=$$ # whose end ends the parts
 if [ -n "$from" ]; then
-    tar -C "$out" --skip-old-files -xzf "$from" || exit 5
-    [ ! -f "${from%.tar.gz}-torch.tar.gz" ] || tar -C "$out" --skip-old-files -xzf "${from%.tar.gz}-torch.tar.gz"
+    tar -C "$results" --skip-old-files -xzf "$from" || exit 5
+    [ ! -f "${from%.tar.gz}-torch.tar.gz" ] || tar -C "$results" --skip-old-files -xzf "${from%.tar.gz}-torch.tar.gz"
 fi
 [ -s "$raw/started" ] || date -u +%Y-%m-%d >"$raw/started"
+[ ! -s static.txt ] || cp static.txt "$raw/static.txt"
 
 # CUDA's libraries in the Python environment that has PyTorch, for nnc; and that folder for what they open themselves
 have_python=
@@ -141,6 +147,11 @@ bury() {
     return $buried
 }
 
+spent() { # PART START: says and keeps its seconds
+    echo "  $(($(date +%s) - $2)) s"
+    echo "$1 $(($(date +%s) - $2))" >>"$raw/seconds"
+}
+
 # part NAME SECONDS COMMAND...: runs the command, which writes results into raw/NAME, again as long as it dies of single results.
 part() {
     name=$1 most_s=$2
@@ -184,7 +195,7 @@ part() {
         }
     done
     tail -n 1 "$raw/$name.log" | sed 's/^/  /'
-    echo "  $(($(date +%s) - start)) s"
+    spent "$name" "$start"
 }
 
 # ---- what is kept: report and archive of what there is, every 15 seconds and once this script has ended, however it did ----
@@ -194,7 +205,7 @@ report() {
 }
 pack() { # NAME of who calls it: one may be killed at it
     archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
-    tar -C "$out" --exclude='*/cache' --exclude='*/torch' --exclude='*.running' --exclude='*.new' --exclude='*/lock' --exclude='*/turn' \
+    tar -C "$results" --exclude='*/cache' --exclude='*/torch' --exclude='*.running' --exclude='*.new' --exclude='*/lock' --exclude='*/turn' \
         -czf "$archive.$1.new" "$(basename "$raw")" 2>/dev/null
     [ -s "$archive.$1.new" ] && mv "$archive.$1.new" "$archive" # (a file that changed meanwhile is tar's exit code 1)
 }
@@ -272,9 +283,11 @@ peers_work() {
 peers_done() { # waits for them
     [ -n "$pool" ] || return 0
     echo "peers"
+    start=$(date +%s)
     wait "$pool"
     code=$?
     pool=
+    spent "peers, after the other parts" "$start"
     [ $code != 75 ] || left=1
     [ $code = 0 ] || [ $code = 75 ] || failed=1
     echo "  $(ls "$raw/peers" | grep -c '\.json$') results, $(grep -l '"failed": "' "$raw"/peers/*.json 2>/dev/null | wc -l) of them failures"
@@ -313,11 +326,11 @@ tail=45 # of the budget: the CPU's cells, the report
 [ -z "$tiny" ] || tail=5
 peers "$(seconds_left $tail)" core
 check 60 $graphs
-run nnc 130 core --traces="$raw/traces"
-predict 60
-ceilings 30
-run tuned 75 core,tuned --tuning="$raw/tuning"
-engines 25
+engines 60
+run nnc 170 core --traces="$raw/traces"
+predict 45
+ceilings 25
+run tuned 40 core,tuned --tuning="$raw/tuning"
 while peers_work && [ "$(seconds_left $tail)" -gt 5 ]; do # they still compile: the GPU has time
     before=$(ls "$raw"/*/ | wc -l)
     run nnc 15 ""
@@ -335,19 +348,13 @@ engines 120
 predict 100
 peers_done
 run cpu 100 cpu --target=cpu
-# what limits kernels by their machine code, next to what was measured of them
-if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/static.txt" ] && [ "$(seconds_left 5)" -gt 0 ]; then
-    echo static
-    timeout 60 "$bin/bench_gpu" >"$raw/static.new" 2>"$raw/static.log" && mv "$raw/static.new" "$raw/static.txt" ||
-        echo "  no table of machine code: $(tail -n 1 "$raw/static.log")"
-fi
 unwatch
 report || failed=1
 [ -n "$have_python" ] || echo "report: no $python; the results are the files in $raw"
 rm -f "$out"/gpu-*.new
 pack end && echo "$archive"
 if [ -d "$raw/torch" ]; then # a second run begins with what PyTorch's compiler has made
-    tar -C "$out" -cf - "$(basename "$raw")/torch" 2>/dev/null | gzip -1 >"${archive%.tar.gz}-torch.tar.gz" && echo "${archive%.tar.gz}-torch.tar.gz"
+    tar -C "$results" -cf - "$(basename "$raw")/torch" 2>/dev/null | gzip -1 >"${archive%.tar.gz}-torch.tar.gz" && echo "${archive%.tar.gz}-torch.tar.gz"
 fi
 n=$(failures | wc -l)
 [ "$n" = 0 ] || {

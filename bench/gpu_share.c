@@ -13,6 +13,7 @@ enum {
     INTEGER_LANES = 64,
     SPECIAL_LANES = 16,
     L1_BYTES = 128, /* a clock */
+    L1_SIZE = 128 << 10, /* what shared memory leaves of it, on sm_80 and sm_90 */
     L2_BYTES = 64,
     L2_CLOCKS = 300, /* latency, loaded */
     OTHER_CLOCKS = 30 /* latency of shared memory, shuffles, special functions */
@@ -20,7 +21,7 @@ enum {
 static const double memory_latency_s = 700e-9;
 
 const char *const nnc_gpu_limit_names[GL__COUNT] = {
-    "memory", "issue", "float", "integer", "special", "L1", "latency"};
+    "memory", "issue", "float", "integer", "special", "L1", "L2", "latency"};
 
 double nnc_gpu_needed(const nnc_target *t)
 {
@@ -106,7 +107,7 @@ typedef struct launch {
     const nnc_target *t;
     const nnc_cubin_path *c;
     double blocks, bytes, trips;
-    int threads, resident;
+    int threads, resident, stack; /* stack: bytes of a thread's local memory */
     bool cached;
 } launch;
 
@@ -156,13 +157,16 @@ static void times(const launch *l, nnc_gpu_share *s)
                  waves = l->blocks / ((double)l->resident * l->t->sms),
                  rate = (double)(l->cached ? l->t->cache_bytes_s : l->t->copy_bytes_s),
                  loads = of_path(l, l->c->once.loads, l->c->loop.loads),
+                 local = of_path(l, l->c->once.local, l->c->loop.local),
+                 stacks = (double)l->stack * l->threads * l->resident,
                  integer = of_class(l, CC_integer) + of_class(l, CC_move);
     s->us[GL_memory] = l->bytes / rate;
     s->us[GL_issue] = warps * of_path(l, l->c->once.issued, l->c->loop.issued) / SCHEDULERS / clock;
     s->us[GL_float] = warps * 32 * of_class(l, CC_real) / FLOAT_LANES / clock;
     s->us[GL_integer] = warps * 32 * integer / INTEGER_LANES / clock;
     s->us[GL_special] = warps * 32 * of_class(l, CC_mufu) / SPECIAL_LANES / clock;
-    s->us[GL_l1] = warps * 32 * loads / L1_BYTES / clock;
+    s->us[GL_l1] = warps * 32 * (loads + local) / L1_BYTES / clock;
+    s->us[GL_l2] = stacks > L1_SIZE ? warps * 32 * local / L2_BYTES / clock : 0;
     s->us[GL_latency] = fmax(waves, 1) * block_s(l);
     for (int i = 0; i < GL__COUNT; i++) {
         s->us[i] *= 1e6;
@@ -192,7 +196,12 @@ nnc_status nnc_gpu_share_of(const nnc_target *t, const nnc_kernel *k, const nnc_
         cu_rows_deinit(&rows);
         return nnc_nomem(sink);
     }
-    launch l = {.t = t, .c = &p, .bytes = bytes, .threads = g->threads, .cached = cached || finish};
+    launch l = {.t = t,
+        .c = &p,
+        .bytes = bytes,
+        .threads = g->threads,
+        .stack = c->stack_bytes,
+        .cached = cached || finish};
     l.blocks = (double)(finish ? g->finish : g->blocks);
     const double loads =
         finish ? (double)g->work / (l.blocks * g->threads) : loads_of_thread(k, &rows);

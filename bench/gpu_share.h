@@ -7,7 +7,8 @@
  *     memory    bytes / bandwidth of a copy; of L2 where all that a run moves fits there
  *     issue     W * n / 4: an SM issues 4 instructions a clock
  *     float, integer, special   W * 32 * n of that class / lanes of the class
- *     L1        bytes of loads, those served by L1 included / 128 bytes a clock and SM
+ *     L1        bytes of loads and of local memory, those served by L1 included / 128 bytes a clock and SM
+ *     L2        bytes of local memory / 64 bytes a clock and SM, where the stacks of the resident threads are larger than L1
  *     latency   blocks / (resident blocks * SMs) * time of a block that is alone: its waits for memory * latency
  *               + the longer of its stalls and its share of `issue` + its bytes / 64 bytes a clock
  *
@@ -34,6 +35,7 @@ typedef struct nnc_cubin_work {
     int issued;         /* sum of n without padding */
     int stalls;         /* clocks between instructions where nothing is waited for, from their control codes */
     int loads, stores;  /* bytes of global memory */
+    int local;          /* bytes of local memory, loaded and stored */
     int waits;          /* for global loads: those that were issued before count as arrived together */
     int ahead;          /* clocks of the thread between loads of an iteration and the next one's wait for them */
     int other_waits;    /* for shared memory, shuffles, special functions, conversions; barriers */
@@ -52,6 +54,7 @@ typedef enum nnc_gpu_limit {
     GL_integer,
     GL_special,
     GL_l1,
+    GL_l2,
     GL_latency,
     GL__COUNT
 } nnc_gpu_limit;

@@ -46,7 +46,7 @@ cmake --build "$build" -j "$jobs" --target nnc_plugin_llvm >"$stage/log" 2>&1 ||
 
 # ---- files ----
 mkdir -p "$top/bin" "$top/lib/nnc" "$top/bench" "$top/docs"
-cp "$build/nnc" "$build/bench_device" "$build/bench_gpu" "$top/bin/"
+cp "$build/nnc" "$build/bench_device" "$top/bin/"
 for p in "$build"/libnnc_*.so; do
     [ -e "$p" ] && cp "$p" "$top/lib/nnc/"
 done
@@ -74,6 +74,8 @@ for t in $targets; do
         "$top/bin/bench_device" compile --cells=bench/device/$cells.txt --target="$t" --cache-dir="$top/cache" || echo "  (some are compiled there)"
     done
 done
+
+"$build/bench_gpu" $targets >"$top/static.txt" 2>"$stage/log" || rm -f "$top/static.txt"
 
 echo "$(ls "$top/cache" 2>/dev/null | grep -c '^object-') objects of kernels are packed"
 

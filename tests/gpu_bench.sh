@@ -80,8 +80,10 @@ gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "the results are in one archive" [ "$(ls "$out"/gpu-*.tar.gz | wc -l)" = 1 ]
 expect "without the cache of kernels" sh -c "! tar -tzf '$out'/gpu-*.tar.gz | grep -q /cache/"
 mkdir "$out/there"
-gpu --only=machine,nnc --cells="$out/cells.txt" --out="$out/there" --from="$(ls "$out"/gpu-*.tar.gz)"
-expect "another folder goes on from it" grep -q '^0 results, 0 failures, 4 there before' "$out"/there/raw-*/nnc.log
+mkdir "$out/there/raw"
+gpu --only=machine,nnc --cells="$out/cells.txt" --out="$out/there" --raw="$out/there/raw" --from="$(ls "$out"/gpu-*.tar.gz)"
+expect "another folder goes on from it" grep -q '^0 results, 0 failures, 4 there before' "$out"/there/raw/raw-*/nnc.log
+expect "and has files of the report alone: $(ls "$out/there")" [ "$(ls "$out/there" | grep -vc '^gpu-\|^raw$')" = 0 ]
 rm -r "$out/there"
 gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
@@ -125,13 +127,14 @@ export FAKE_CUDA_L2_KIB=6 # in which some of the tensors do not fit
 all=machine,check,ceilings,nnc,tuned,engines,predict,cpu,report
 until_done $all --again
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
-expect "all cells are measured" [ "$(results nnc)" = 24 ]
+expect "all cells are measured" [ "$(results nnc)" = 26 ]
 expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
 expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
 expect "overlapped copies are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
-expect "configurations of cuDNN are timed" grep -q '"taken": true' "$out"/raw-*/engines/engines,3x3*.json
+expect "configurations of cuDNN are timed" grep -q '"taken": true' "$out"/raw-*/engines/engines,conv,3x3*.json
+expect "those of gradients, too" grep -q '"taken": true' "$out"/raw-*/engines/engines,wgrad,3x3*.json
 expect "commands are timed" grep -q '"traceEvents"' "$out"/raw-*/traces/train_mlp*.trace
 expect "predictions are measured" grep -q '"predicted_error"' "$out"/raw-*/predict/mlp.json
 expect "measured algorithms are timed" [ "$(results tuned)" = 1 ]
@@ -141,6 +144,8 @@ if [ "$python" != none ]; then
     expect "a table" grep -q 'models agree' "$out"/gpu-*.txt
     expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024\* ' "$out"/gpu-*.txt
     expect "only questions about peers and machine code have no answer" [ -z "$(unanswered 'nnc against\|Cells that\|Models\|Training\|Device memory\|Predicted')" ]
+    expect "seconds of each part" grep -q '^Seconds of parts: .*engines [0-9]*' "$out"/gpu-*.txt
+    expect "branches on one stream and two" grep -q '^Two models at once.* 2 streams' "$out"/gpu-*.txt
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
 
@@ -166,7 +171,7 @@ if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     expect "exit code 0 with all peers, not $code" [ "$code" = 0 ]
     expect "PyTorch's compiler has graphs to prepare" [ "$(results graphs)" -gt 0 ]
     expect "the compiler's runs are alone on the GPU" grep -q '"runs_alone": [1-9]' "$out"/raw-*/peers/compile,softmax*.json
-    expect "all peers are measured: $(results peers)" [ "$(results peers)" = 25 ]
+    expect "all peers are measured: $(results peers)" [ "$(results peers)" = 27 ]
     expect "all questions have an answer but those that need a GPU" [ -z "$(unanswered 'Device memory\|Predicted')" ]
     expect "a chart" grep -q '<title>' "$out"/gpu-*.svg
 fi

@@ -290,6 +290,105 @@ np.savez('$dir/data.npz', x=x, target=(x.mean((1, 2, 3)) * 60 + 2).clip(0, 4).as
     done
 fi
 
+# Eight GPUs in two nodes of four. near A B: the losses in these logs are equal up to rounding.
+losses() {
+    grep -o '"[a-z_]*loss": [^,}]*' "$1"
+}
+near() {
+    [ "$(losses "$1" | wc -l)" -gt 0 ] && losses "$1" | paste - "$2.loss" | awk '
+        { split($0, at, /[ \t]+/); d = at[2] - at[4]; if (d < 0) d = -d; if (!(d <= 1e-4 * at[4])) bad = 1 } END { exit bad }' ||
+        fail "$what: other losses than one GPU"
+}
+# eight REFERENCE FLAGS...: a training with these: one process, staged and by NCCL, whose runs are captured; and two ranks. REFERENCE: flags of
+# one GPU.
+eight() {
+    reference=$1
+    shift
+    taken 3 || return 0
+    train="train $dir/eight.json --data=$dir/eight.npz --target=cuda --lr=0.1 --epochs=1 --comm-timeout=60"
+    what="one GPU, $*"
+    # shellcheck disable=SC2086
+    one $train $reference --log="$dir/one.log"
+    ran 0 "epoch 1"
+    losses "$dir/one.log" >"$dir/one.log.loss"
+    for comm in staged nccl; do
+        what="eight GPUs, $comm, $*"
+        # shellcheck disable=SC2086
+        one $train "$@" --devices=8 --comm=$comm --log="$dir/$comm.log" --save="$dir/$comm.npz"
+        ran 0 "epoch 1"
+        near "$dir/$comm.log" "$dir/one.log"
+        what="eight GPUs, $comm, two ranks, $*"
+        # shellcheck disable=SC2086
+        job 2 $train "$@" --devices=8 --comm=$comm --save="$dir/many.npz"
+        ran 0 "epoch 1"
+        same "$dir/$comm.npz" "$dir/many.npz" "one process"
+    done
+    rm -f "$dir"/*.log "$dir/one.log.loss"
+}
+# nodes KIND ARGS...: nnc with these on eight ranks, as torchrun starts them on two nodes of four GPUs, or by flags. rc is rank 0's.
+# FAILS=R: the GPU of rank R has no memory.
+port=$((20000 + $$ % 30000))
+nodes() {
+    kind=$1
+    shift
+    port=$((port + 20))
+    : >"$dir/said"
+    for r in 0 1 2 3 4 5 6 7; do
+        (
+            export FAKE_CUDA_DEVICES=4 MASTER_ADDR=localhost MASTER_PORT=$port
+            case $kind in
+            torchrun) export RANK=$r WORLD_SIZE=8 LOCAL_RANK=$((r % 4)) LOCAL_WORLD_SIZE=4 ;;
+            flags) set -- "$@" --rank=$r --world=8 ;;
+            esac
+            [ "${FAILS:-}" != $r ] || export FAKE_CUDA_TAKEN=1:1024
+            timeout -k 5 100 "$nnc" "$@" >>"$dir/said" 2>&1
+            echo $? >"$dir/rc$r"
+        ) &
+    done
+    wait
+    rc=$(cat "$dir/rc0")
+}
+if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c "
+import numpy as np
+r = np.random.default_rng(1)
+x = r.standard_normal((128, 16)).astype(np.float32)
+np.savez('$dir/eight.npz', x=x, target=(x[:, :4].sum(1) + 4).clip(0, 7).astype(np.int64))"
+    cat >"$dir/eight.json" <<'JSON'
+{"args": {"batch": {"default": 8}}, "inputs": {"x": ["batch", 16]},
+ "layers": [{"op": "linear", "out": 16}, "tanh", {"op": "linear", "out": 16}, "tanh", {"op": "linear", "out": 16}, "tanh",
+  {"op": "linear", "out": 16}, "tanh", {"op": "linear", "out": 16}, "tanh", {"op": "linear", "out": 16}, "tanh",
+  {"op": "linear", "out": 16}, "tanh", {"op": "linear", "out": 8}]}
+JSON
+    export FAKE_CUDA_DEVICES=8
+    stages=--place=0-1=0,2-3=1,4-5=2,6-7=3,8-9=4,10-11=5,12-13=6,14-=7
+    eight "--set batch=64" --strategy=data
+    eight "--set batch=64" --strategy=data --zero=1
+    eight "--set batch=64 --accumulate=2" --strategy=data --zero=2 --accumulate=2
+    eight "--accumulate=8" --strategy=1f1b --micro-batches=8 $stages
+    eight "--accumulate=8" --strategy=zb-h1 --micro-batches=8 $stages
+    eight "" --strategy=tensor
+    eight "--set batch=16" --strategy=tensor --replicas=2
+    train="train $dir/eight.json --data=$dir/eight.npz --target=cuda --devices=8 --strategy=data --zero=1 --lr=0.1 --epochs=1 --comm=staged"
+    what="eight GPUs, one process"
+    # shellcheck disable=SC2086
+    one $train --save="$dir/one.npz"
+    ran 0 "epoch 1"
+    for kind in torchrun flags; do
+        what="eight ranks on two nodes, $kind"
+        # shellcheck disable=SC2086
+        nodes $kind $train --threads=1 --save="$dir/many.npz" --comm-timeout=60
+        ran 0 "epoch 1"
+        [ "$(grep -c "epoch 1" "$dir/said")" = 1 ] || fail "$what: rank 0 alone prints"
+        same "$dir/one.npz" "$dir/many.npz" "one process"
+    done
+    what="eight ranks, one GPU without memory"
+    # shellcheck disable=SC2086
+    FAILS=5 nodes torchrun $train --comm-timeout=20
+    ran "4|6" "do not fit: \|rank 5 could not load"
+    unset FAKE_CUDA_DEVICES
+fi
+
 # Each rank uploads the weights of its own devices, and no others.
 what="weights by rank"
 cat >"$dir/weights.json" <<'JSON'

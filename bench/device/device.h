@@ -80,6 +80,8 @@ void turn_give(const turn *t);
 enum { INPUT_PERIOD = 1 << 24 }; /* elements after which an input's numbers repeat */
 /* Members "graph" and "outputs" of an object: nodes in order, with generators of weights and inputs. */
 void graph_json(const nnc_model *g, nnc_text *t);
+/* The cell's model, and of a training the graph of its step (otherwise NULL), which the caller destroys after an error, too. */
+nnc_status cell_graphs(const cell *c, nnc_model **model, nnc_training *t, nnc_model **step, nnc_sink *sink) NNC_MUST;
 /* Member "training" of an object: how `step`, a training graph, was made of its model, and the generator of its target. */
 struct nnc_training;
 void training_json(const struct nnc_training *of, const nnc_model *step, nnc_text *t);
@@ -120,7 +122,7 @@ int part_machine(job *j);  /* versions, names and clocks as JSON */
 int part_check(job *j);    /* small models and generated graphs against float64 */
 int part_ceilings(job *j); /* bandwidths and FLOP/s that this GPU reaches */
 int part_run(job *j);      /* time, memory and power of cells */
-int part_engines(job *j);  /* times of cuDNN's configurations for strict f32 convolutions */
+int part_engines(job *j);  /* times of cuDNN's configurations for strict f32 convolutions and gradients */
 int part_graphs(job *j);   /* the cells' graphs as JSON, of which part_run's results have them too */
 int part_compile(job *j);  /* the cache filled with their code, predicted times to read; needs no GPU */
 

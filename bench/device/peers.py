@@ -230,13 +230,44 @@ def attentions(cell):
     return texts, within
 
 
-def program(cell, channels_last, half, training=False):
-    """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph; in training mode, where it is to be trained."""
+def branches_of(graph):
+    """{value: its branch}: parts of the graph that meet only in the last node. Leaves and that node have none."""
+    of = {}
+
+    def root(k):
+        while of[k] != k:
+            k = of[k]
+        return k
+    nodes = [n for n in graph if n.get("in") and n is not graph[-1]]
+    for n in nodes:
+        of[n["out"]] = n["out"]
+        for k in n["in"]:
+            if k in of:
+                of[root(k)] = n["out"]
+    return {n["out"]: root(n["out"]) for n in nodes}
+
+
+def on_streams(lines, branch, n):
+    """The lines of a program, those of each branch on one of n streams; branch[i]: that of line i, or None."""
+    roots = sorted({b for b in branch if b is not None})
+    out = [line for line, b in zip(lines, branch) if b is None][:-1] + ["    main = torch.cuda.current_stream()"]
+    for i, r in enumerate(roots):
+        out += [f"    s{i} = streams[{i % n}]", f"    s{i}.wait_stream(main)", f"    with torch.cuda.stream(s{i}):"]
+        out += ["    " + line for line, b in zip(lines, branch) if b == r]
+    out += [f"    main.wait_stream(s{i})" for i in range(len(roots))]
+    return out + [line for line, b in zip(lines, branch) if b is None][-1:]
+
+
+def program(cell, channels_last, half, training=False, streams=1):
+    """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph; in training mode, where it is to be trained.
+    streams: its branches on so many streams."""
     inputs, weights, lines, shapes = [], [], [], {}
+    branch, branches = [], branches_of(cell["graph"])
     nodes = {n["out"]: n["dtype"] for n in cell["graph"]}
     leaves = {n["out"]: n for n in cell["graph"] if "key" in n}
     attended, within = attentions(cell)
     for n in cell["graph"]:
+        branch += [None] * (len(lines) - len(branch))
         shapes[n["out"]] = n["shape"]
         if n["out"] in within:
             continue
@@ -256,6 +287,7 @@ def program(cell, channels_last, half, training=False):
             raise NotImplementedError(f"op {n['op']}")
         for k in range(1, n["n_out"]):
             shapes[n["out"] + k] = [n["attr"]["sizes"][k] if d == n["attr"]["axis"] else e for d, e in enumerate(n["shape"])]
+        branch.append(branches.get(n["out"]))
         train = training and not (n["op"] == "batchnorm" and leaves.get(n["in"][3], {}).get("frozen"))
         if n["out"] in attended:
             lines.append(f"    {results} = {attended[n['out']]}")
@@ -265,6 +297,8 @@ def program(cell, channels_last, half, training=False):
     out, last = cell["outputs"][0], next(n for n in cell["graph"] if n["out"] == cell["outputs"][0])
     if training and last["op"] == {"cross_entropy": "softmax", "bce": "sigmoid"}.get(cell["loss"]):
         out = last["in"][0]  # the loss has its own
+    if streams > 1:
+        lines = on_streams(lines, branch, streams)
     result = f"v{out}"
     tail = f"    return {result}.to(torch.{NAMES[nodes[out]]}).contiguous()"
     return "\n".join([f"def f({head}):", *lines, tail, ""]), inputs, weights
@@ -325,9 +359,10 @@ class Training:
             self.w.append(v.requires_grad_(floats and n["out"] not in still and not n.get("frozen")))
         self.f, self.loss_of = space["f"], space["loss_of"]
         trained = [v for v in self.w if v.requires_grad]
-        make = {"sgd": lambda: torch.optim.SGD(trained, 0.0, momentum=cell.get("momentum") or 0),
-                "adam": lambda: torch.optim.Adam(trained, 0.0, capturable=dev.gpu),
-                "adamw": lambda: torch.optim.AdamW(trained, 0.0, capturable=dev.gpu)}
+        fused = {"fused": True} if dev.gpu else {}  # one kernel for all weights, PyTorch's fastest
+        make = {"sgd": lambda: torch.optim.SGD(trained, 0.0, momentum=cell.get("momentum") or 0, **fused),
+                "adam": lambda: torch.optim.Adam(trained, 0.0, capturable=dev.gpu, **fused),
+                "adamw": lambda: torch.optim.AdamW(trained, 0.0, capturable=dev.gpu, **fused)}
         self.opt = make[cell["optimizer"]]()
         self.update, self.half = self.opt.step, half
         self.scaler = torch.amp.GradScaler(dev.torch.type) if half == "f16" else None
@@ -565,8 +600,9 @@ def training_of(dev, cell, base, half, last):
 
 def model_of(dev, cell, base, half, last):
     """(compiled function, its inputs)"""
-    text, inputs, weights = program(cell["nnc"], last, half)
-    space = {"torch": torch, "F": torch.nn.functional}
+    streams = int(dict(p.partition("=")[::2] for p in cell["id"].split(",")).get("streams", 1)) if dev.gpu else 1
+    text, inputs, weights = program(cell["nnc"], last, half, streams=streams)
+    space = {"torch": torch, "F": torch.nn.functional, "streams": [torch.cuda.Stream() for _ in range(streams if streams > 1 else 0)]}
     exec(compile(text, f"<{cell['id']}>", "exec"), space)
     x = [generate(n, dev.torch) for n in inputs]
     w = [generate(n, dev.torch) for n in weights]

@@ -9,7 +9,7 @@ import details
 
 PEERS = {"eager": "eager", "compile": "torch.compile", "tuned": "max-autotune"}
 LONG = 160  # characters of a line
-MODELS = ("vgg16", "efficientnet", "mlp", "mlp_block", "resnet", "bert", "train_")
+MODELS = ("vgg16", "efficientnet", "mlp", "mlp_block", "resnet", "densenet", "mobilenet", "vit", "bert", "train_")
 
 
 def value(cell, name, otherwise=None):
@@ -223,6 +223,19 @@ def clusters(rows):
     return short(out)
 
 
+def at_once(rows):
+    """Branches on one stream over branches on several, of nnc, and of the fastest peer on as many."""
+    at, out = {r["id"]: r for r in rows}, []
+    for cell, r in at.items():
+        n = value(cell, "streams")
+        one = at.get(cell.replace(f"streams={n}", "streams=1"))
+        if group(r) == "two" and n != "1" and one:
+            b = best_peer(r)
+            out.append(f"{rest(r)}: one stream {us(one['queued_us'])}, {n} streams {us(r['queued_us'])}, {one['queued_us'] / r['queued_us']:.2f} times"
+                       + (f"; {peer_name(b[0])} with {n} streams {b[1]:.2f} times as long" if b else ""))
+    return short(out)
+
+
 def shares(rows):
     """Of kernels that are bound by memory and do not fit in L2."""
     bound = [(r["of_limit"], r["id"]) for r in rows if r["of_limit"] and not r["in_l2"] and
@@ -264,6 +277,7 @@ QUESTIONS = (
     ("--tune, default over measured algorithms", measured, "cells with @tuned"),
     ("-O3, time of -O2 over it", levels, "cells with level=3 beside those without"),
     ("LSTM, without clusters of blocks over with", clusters, "cells of lstm with clusters=0 and without"),
+    ("Two models at once, on one stream over two", at_once, "cells of two with streams=1 and 2"),
     ("Share of the copy bandwidth, kernels bound by memory", shares, "cells larger than the L2 cache, and ceilings"),
     ("Predicted share over measured", predicted, "cells without library calls, whose machine code is at hand"),
     ("Power", power, "cells with @energy, and NVML"),

@@ -275,6 +275,10 @@ def make(raw, commit, folder_out):
     out += [""] + questions.answers(rows, parts) + ["", "Ratios by group:"] + questions.by_group(rows)
     found = details.engine_lines(parts)
     out += (["", "Strict f32 convolutions, time by cuDNN's configuration:"] + found if found else []) + details.profile_lines(parts) + below
+    seconds = os.path.join(raw, "seconds")
+    if os.path.exists(seconds):
+        with open(seconds) as f:
+            out += ["", "Seconds of parts: " + "; ".join(line.strip() for line in f)]
     static = os.path.join(raw, "static.txt")
     if os.path.exists(static):
         with open(static) as f:

@@ -151,23 +151,27 @@ static double bytes_free(const running *r)
     return rt && !rt->cudaMemGetInfo(&now, &total) ? (double)now : NAN;
 }
 
-/* The cell's model, and of a training the graph of its step. */
-static nnc_status open_graphs(running *r, const cell *c)
+nnc_status cell_graphs(
+    const cell *c, nnc_model **model, nnc_training *t, nnc_model **step, nnc_sink *sink)
 {
-    nnc_sink *sink = r->j->sink;
-    r->model =
-        nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
-    if (!r->model)
+    *step = NULL;
+    *model = nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
+    if (!*model)
         return nnc_sink_cause(sink, NNC_E_MODEL);
     if (!c->training)
         return NNC_OK;
-    r->training = nnc_training_defaults;
-    if (!training_of(c->loss, c->training, &r->training))
+    *t = nnc_training_defaults;
+    if (!training_of(c->loss, c->training, t))
         return nnc_fail0(sink, NNC_E_USAGE,
             "training is sgd, adam or adamw, and its loss cross_entropy, mse or bce");
     if (c->precision && !strcmp(c->precision, "f16"))
-        r->training.loss_scale = 65536; /* as nnc train has it */
-    return nnc_train_graph(r->model, &r->training, &r->step, sink);
+        t->loss_scale = 65536; /* as nnc train has it */
+    return nnc_train_graph(*model, t, step, sink);
+}
+
+static nnc_status open_graphs(running *r, const cell *c)
+{
+    return cell_graphs(c, &r->model, &r->training, &r->step, r->j->sink);
 }
 
 static nnc_status compile(running *r, const cell *c)

@@ -361,24 +361,26 @@ static nnc_status run_trial(void *ctx);
 
 typedef struct trial {
     lt_handle *h;
+    const heuristic *r;
     nnc_trial t;
 } trial;
+
+static bool take_trial(void *ctx, int i)
+{
+    const trial *t = ctx;
+    t->h->best = t->r[i];
+    return !t->r[i].state;
+}
 
 /* Selects and records the fastest of n algorithms; NNC_E_DEVICE: none could be measured. */
 static nnc_status fastest(
     lt_handle *h, const nnc_call *c, const heuristic *r, int n, nnc_hash128 key, nnc_sink *sink)
 {
-    trial t = {.h = h};
-    nnc_tuned best = {.choice = -1};
+    trial t = {.h = h, .r = r};
     const int64_t y = nnc_type_bytes(&c->dst),
                   bytes[] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei), y, y, y};
-    NNC_TRY(nnc_trial_open(&t.t, bytes, NNC_COUNT(bytes), h->work_bytes, NULL));
-    for (int i = 0; i < n; i++) {
-        h->best = r[i];
-        int64_t ns = r[i].state ? -1 : nnc_trial_ns(run_trial, &t, best.choice < 0 ? 0 : best.ns);
-        if (ns >= 0 && (best.choice < 0 || ns < best.ns))
-            best = (nnc_tuned){.choice = i, .ns = ns};
-    }
+    NNC_TRY(nnc_trial_open(&t.t, (nnc_dtype)c->src.dtype, bytes, NNC_COUNT(bytes), h->work_bytes));
+    const nnc_tuned best = nnc_trial_fastest(&t.t, n, take_trial, run_trial, &t);
     nnc_trial_close(&t.t);
     if (best.choice < 0)
         return NNC_E_DEVICE;

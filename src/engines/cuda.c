@@ -94,8 +94,9 @@ static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *si
                : nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
 }
 
-/* The bytes of static shared memory are cudaFuncAttributes' first field. Dynamic memory beside them is asked for where both are more than a
- * block gets unasked. */
+/* The bytes of static shared memory are cudaFuncAttributes' first field. Where they and dynamic memory are more than a block gets unasked,
+ * the function's limit becomes all that the GPU has: kernels that share the function may need more, and the last one loaded would lower
+ * it. */
 static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *name, int64_t dynamic,
     const void *attributes, int device, cuda_kernel k, nnc_sink *sink)
 {
@@ -105,7 +106,8 @@ static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *nam
     const int64_t bytes = dynamic + (int64_t)fixed;
     if (bytes <= PLAIN_SHARED)
         return NNC_OK;
-    if (!h->rt->cudaDeviceGetAttribute(&most, CUDA_ATTR_SHARED_BYTES, device) && bytes > most) {
+    int error = h->rt->cudaDeviceGetAttribute(&most, CUDA_ATTR_SHARED_BYTES, device);
+    if (!error && bytes > most) {
         NNC_LOCAL(nnc_text) need = {0}, has = {0};
         const char *target = target_of(p);
         nnc_put_bytes(&need, bytes);
@@ -116,8 +118,9 @@ static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *nam
             "for this one (--target=cuda)",
             name, (int)strcspn(target, "#"), target, nnc_text_str(&need), nnc_text_str(&has));
     }
-    int error =
-        h->rt->cudaKernelSetAttributeForDevice(k, CUDA_FUNC_SHARED_BYTES, (int)dynamic, device);
+    if (!error)
+        error = h->rt->cudaKernelSetAttributeForDevice(
+            k, CUDA_FUNC_SHARED_BYTES, most - (int)fixed, device);
     return error ? failed(h->rt, p, name, error, sink) : NNC_OK;
 }
 

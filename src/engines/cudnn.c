@@ -128,48 +128,58 @@ typedef struct cudnn_handle {
 static const int64_t ids[MAX_ARGS + 1] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 _Static_assert(MAX_ARGS == 11, "each position has its id");
 
+enum {
+    MEASURED = 16, /* configurations to measure with --tune ... */
+    MEASURED_ONCE = 8 /* ... and when a call is first loaded on a GPU */
+};
+
 /* A graph being measured: buffers of the arguments' sizes, and one of the result's size for the ids beyond them. */
 typedef struct trial {
     nnc_cudnn *g;
-    int n;
+    int n_arg, n;
+    int order[MEASURED]; /* configurations: those near the peak, then the list's first ones */
+    int64_t limit;
     nnc_trial t;
 } trial;
 
 static nnc_status run_trial(void *ctx)
 {
     const trial *t = ctx;
-    return nnc_cudnn_run(t->g, t->n, ids, t->t.arg, t->t.work);
+    return nnc_cudnn_run(t->g, t->n_arg, ids, t->t.arg, t->t.work);
 }
 
-static nnc_status open_trial(trial *t, const nnc_call *c, int64_t work)
+static bool take_trial(void *ctx, int i)
 {
-    int n = nnc_call_args(c);
-    int64_t bytes[MAX_ARGS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
-    for (int i = 2; i <= n; i++)
-        bytes[i] = nnc_type_bytes(&c->dst);
-    return nnc_trial_open(&t->t, bytes, n + 1, work, NULL);
+    const trial *t = ctx;
+    return nnc_cudnn_plan(t->g, t->order[i], t->limit) == NNC_OK;
 }
 
-enum { MEASURED = 16 }; /* configurations to measure; the promising ones are listed first */
+static void order_trials(trial *t, const nnc_call *c, int n, int most)
+{
+    for (int first = 1; first >= 0; first--)
+        for (int i = 0; i < n && t->n < most; i++)
+            if (precomputes(nnc_cudnn_config_at(t->g, i), c) == first)
+                t->order[t->n++] = i;
+}
 
-/* Selects and records the fastest of n configurations. NNC_E_DEVICE: none could be measured. */
+/* Makes the plan of the fastest of n configurations, of which the first `most` are measured. NNC_E_DEVICE: none could be measured. */
 static nnc_status fastest(
-    trial *t, const nnc_call *c, int n, int64_t limit, nnc_hash128 key, nnc_sink *sink)
+    nnc_cudnn *g, const nnc_call *c, int n, int most, int64_t limit, nnc_tuned *best)
 {
-    nnc_tuned best = {.choice = -1};
-    NNC_TRY(open_trial(t, c, limit));
-    for (int i = 0; i < n && i < MEASURED; i++) {
-        if (nnc_cudnn_plan(t->g, i, limit) != NNC_OK)
-            continue;
-        int64_t ns = nnc_trial_ns(run_trial, t, best.choice < 0 ? 0 : best.ns);
-        if (ns >= 0 && (best.choice < 0 || ns < best.ns))
-            best = (nnc_tuned){i, nnc_cudnn_config_at(t->g, i)->engine, ns};
-    }
-    nnc_trial_close(&t->t);
-    if (best.choice < 0)
+    trial t = {.g = g, .n_arg = nnc_call_args(c) + cudnn_adds_zeros(c), .limit = limit};
+    const int n_arg = nnc_call_args(c);
+    int64_t bytes[MAX_ARGS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
+    for (int i = 2; i <= n_arg; i++)
+        bytes[i] = nnc_type_bytes(&c->dst);
+    order_trials(&t, c, n, most);
+    NNC_TRY(nnc_trial_open(&t.t, (nnc_dtype)c->src.dtype, bytes, n_arg + 1, limit));
+    *best = nnc_trial_fastest(&t.t, t.n, take_trial, run_trial, &t);
+    nnc_trial_close(&t.t);
+    if (best->choice < 0)
         return NNC_E_DEVICE;
-    NNC_TRY(nnc_tune_record(c->env->tuning, key, "cudnn", &best, sink));
-    return nnc_cudnn_plan(t->g, best.choice, limit);
+    best->choice = t.order[best->choice];
+    best->number = nnc_cudnn_config_at(g, best->choice)->engine;
+    return nnc_cudnn_plan(g, best->choice, limit);
 }
 
 /* Selects the recorded configuration, or the fastest measured one. NNC_E_DEVICE: use the list's order. */
@@ -177,12 +187,36 @@ static nnc_status tuned(
     nnc_cudnn *g, const nnc_call *c, int n, int64_t limit, nnc_hash128 key, nnc_sink *sink)
 {
     nnc_tuned t;
-    trial run = {.g = g, .n = nnc_call_args(c) + cudnn_adds_zeros(c)};
-    if (!nnc_tune_find(c->env->tuning, key, &t))
-        return nnc_tune_measures(c->env->tuning) ? fastest(&run, c, n, limit, key, sink)
-                                                 : NNC_E_DEVICE;
+    if (!nnc_tune_find(c->env->tuning, key, &t)) {
+        if (!nnc_tune_measures(c->env->tuning))
+            return NNC_E_DEVICE;
+        NNC_TRY(fastest(g, c, n, MEASURED, limit, &t));
+        return nnc_tune_record(c->env->tuning, key, "cudnn", &t, sink);
+    }
     bool same = t.choice < n && nnc_cudnn_config_at(g, t.choice)->engine == t.number;
     return same ? nnc_cudnn_plan(g, t.choice, limit) : NNC_E_DEVICE;
+}
+
+/* True for convolutions in strict f32 and their gradients, whose engines cuDNN lists in an order that is wrong for many shapes (H200:
+ * factors of two). Without a cache, each load would have its own choice. */
+static bool is_measured_once(const nnc_call *c)
+{
+    return c->src.dtype == DT_f32 && !c->tf32 && nnc_cache_writable(c->env->cache);
+}
+
+/* Selects the configuration that was the fastest when such a call was first loaded on such a GPU. NNC_E_DEVICE: use the list's order. */
+static nnc_status measured_once(
+    nnc_cudnn *g, const nnc_call *c, int n, int64_t limit, nnc_hash128 key)
+{
+    int64_t kept[2]; /* index in the list, engine */
+    nnc_tuned t;
+    nnc_cache *cache = c->env->cache;
+    if (nnc_cache_read(cache, "engine", key, kept, sizeof kept, 1) && kept[0] >= 0 && kept[0] < n &&
+        nnc_cudnn_config_at(g, (int)kept[0])->engine == kept[1])
+        return nnc_cudnn_plan(g, (int)kept[0], limit);
+    NNC_TRY(fastest(g, c, n, MEASURED_ONCE, limit, &t));
+    nnc_cache_put(cache, "engine", key, (int64_t[]){t.choice, t.number}, sizeof kept);
+    return NNC_OK;
 }
 
 /* Builds the call's graph on the current device and makes its plan. */
@@ -191,19 +225,25 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, int64_t limit, nnc_
     NNC_TRY(nnc_cudnn_create(NULL, out, sink));
     nnc_cudnn *g = *out;
     nnc_hash128 key = plan_key(c, limit);
+    nnc_cudnn_filter filter = cudnn_filter_of(c, limit);
     nnc_tuned known;
     bool tunes = nnc_tune_measures(c->env->tuning) || nnc_tune_find(c->env->tuning, key, &known);
     if (!tunes && kept_plan(g, c->env->cache, key, limit))
         return NNC_OK;
     cudnn_describe(g, c);
+    filter.every |= is_measured_once(c);
     nnc_status status = nnc_cudnn_finish(g);
-    int n = status ? 0 : cudnn_query(g, cudnn_filter_of(c, limit));
+    int n = status ? 0 : cudnn_query(g, filter);
     if (n < 0 || status == NNC_E_NOMEM)
         return nnc_nomem(sink);
-    status = n > 0 && tunes ? tuned(g, c, n, limit, key, sink) : NNC_E_DEVICE;
-    if (status != NNC_E_DEVICE)
+    status = NNC_E_DEVICE;
+    if (n > 0 && tunes)
+        status = tuned(g, c, n, limit, key, sink);
+    else if (n > 1 && is_measured_once(c))
+        status = measured_once(g, c, n, limit, key);
+    if (status != NNC_OK && status != NNC_E_DEVICE)
         return status;
-    if (n == 0 || cudnn_plan_first(g, c, n, limit) < 0)
+    if (status && (n == 0 || cudnn_plan_first(g, c, n, limit) < 0))
         return nnc_fail0(sink, NNC_E_DEVICE,
             "cuDNN has no plan for a convolution of the model with %lld bytes of workspace: %s",
             (long long)limit, nnc_cudnn_why(g));

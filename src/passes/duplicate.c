@@ -5,7 +5,8 @@
  * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that a node's
  * consumers are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
  * with. A value with more than two sources is not copied: of the sums along a residual network each consumer would read all that came
- * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again. */
+ * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again; copies that it would leave outside of their
+ * kernels are undone. */
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
@@ -446,6 +447,49 @@ static void redirect(copier *c, int device)
     }
 }
 
+static bool is_alive(const copier *c, const copy *x)
+{
+    return !c->p->e.dead[c->p->g->value[x->made].node];
+}
+
+/* Do only other groups than its own read the copy, so that it is stored? */
+static bool is_apart(const copier *c, groups *s, const copy *x)
+{
+    const uint32_t own = group_of(s, c->p->g->value[x->made].node);
+    bool all = true;
+    for (uint32_t at = 0, u; all && edit_next_user(c->p, x->made, &at, &u);)
+        all = group_of(s, u) != own;
+    return all;
+}
+
+/* Copies of node i that their kernels do not contain become one value again: the node's own result if that is stored, otherwise the first
+ * of them. Those of the backward pass stay, since their value would be kept for it. */
+static void join_copies(copier *c, groups *s, uint32_t i)
+{
+    pass *p = c->p;
+    nnc_ref one = c->stored[i] && !p->e.dead[i] ? p->g->node[i].out : NNC_NONE;
+    for (uint32_t k = c->of_node[i]; k && p->status == NNC_OK; k = c->at[k - 1].next_of_node) {
+        const copy *x = &c->at[k - 1];
+        if (!is_alive(c, x) || !in_one_part(c, i, c->s.group[x->group].member[0]) ||
+            !is_apart(c, s, x))
+            continue;
+        if (one == NNC_NONE)
+            one = x->made;
+        else
+            edit_replace(p, x->made, one);
+    }
+}
+
+/* Finds the kernels that fuse will make: estimates of a whole kernel, which it asks and is_possible does not, may have declined copies. */
+static void undo_apart(copier *c, int device)
+{
+    groups s;
+    c->p->status = groups_find(&s, c->p);
+    for (uint32_t i = 0; i < c->s.n_node && c->p->status == NNC_OK; i++)
+        if (c->of_node[i] && is_on(c, i, device))
+            join_copies(c, &s, i);
+}
+
 static void remark_copies(copier *c, uint32_t i)
 {
     pass *p = c->p;
@@ -453,7 +497,7 @@ static void remark_copies(copier *c, uint32_t i)
     layers l = {0};
     int copies = 0;
     for (uint32_t k = c->of_node[i]; k; k = c->at[k - 1].next_of_node)
-        copies++;
+        copies += is_alive(c, &c->at[k - 1]);
     if (!copies || is_small(p, n->out))
         return;
     layers_add(p, &l, i);
@@ -475,7 +519,7 @@ static void remark_tiny(copier *c, int device)
     layers l = {0};
     int n = 0;
     for (size_t k = 0; k < c->n; k++)
-        if (c->at[k].of_tiny && is_on(c, c->at[k].node, device)) {
+        if (c->at[k].of_tiny && is_on(c, c->at[k].node, device) && is_alive(c, &c->at[k])) {
             layers_add(c->p, &l, c->at[k].node);
             n++;
         }
@@ -496,6 +540,8 @@ static void rewrite(copier *c, int device)
              k = c->at[k - 1].next_of_node)
             make_copy(c, &c->at[k - 1]);
     redirect(c, device);
+    if (p->status == NNC_OK)
+        undo_apart(c, device);
     if (p->status == NNC_OK)
         remark_tiny(c, device);
     for (uint32_t i = 0; i < c->s.n_node && p->status == NNC_OK; i++)

@@ -11,8 +11,10 @@ enum {
     MAX_PARTS = 32, /* reductions of a split kernel */
     MAX_KEEP = 32, /* maximum of a row's vectors in one thread's registers */
     KEEP_REGISTERS = 64, /* maximum of elements in them */
+    KEEP_IN_ALL = 160, /* the same of all rows that a kernel keeps: a thread has 255 registers */
     KEEP_PARKED =
-        24, /* the same where the others are in shared memory: two blocks of 512 threads have 64 registers each */
+        24, /* the same where the others are in shared memory: two blocks of PARKED_THREADS have 64 registers each */
+    PARKED_THREADS = 512, /* more have 32, enough for one such row */
     KEEP_WITH_MORE = 16, /* ... and registers hold vectors of other operands */
     RESERVED_SHARED = 1024 /* of each block */
 };
@@ -484,16 +486,33 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
     }
 }
 
-/* Resets `keep` when nothing is kept, so that it is not printed. */
-static void drop_keep(nnc_kernel *k)
+/* Number of rows that stay in registers, by buffer; -1: out of memory. */
+static int kept_rows(nnc_kernel *k)
 {
     cu_rows r = {0};
-    bool any = !rows_planned(&r, k, &k->grid);
-    for (int i = 0; !any && i < k->n_ins; i++)
-        any = r.held[i];
+    int n = rows_planned(&r, k, &k->grid) ? 0 : -1;
+    bool other = false;
+    for (int i = 0; n >= 0 && i < k->n_ins; i++) {
+        bool first = r.held[i] && k->ins[i].op == KO_load;
+        other = other || (r.held[i] && !first);
+        for (int j = 0; first && j < i; j++)
+            first = !r.held[j] || k->ins[j].op != KO_load || k->ins[j].buf != k->ins[i].buf;
+        n += first;
+    }
     cu_rows_deinit(&r);
-    if (!any)
+    return n == 0 ? other : n;
+}
+
+/* Resets `keep` when nothing is kept, so that it is not printed, and when it is more than a thread's registers hold: rows that are computed
+ * (tmp) would need as much shared memory. */
+static void drop_keep(nnc_kernel *k)
+{
+    const int kept = kept_rows(k);
+    const bool many = kept * k->grid.keep * k->grid.vec > KEEP_IN_ALL && !has_tmp(k);
+    if (kept == 0 || many)
         k->grid.keep = 0;
+    if (many)
+        (void)nnc_cuda_derive(k, &k->grid);
 }
 
 /* ---- rows ---- */
@@ -554,7 +573,8 @@ static void make_room(nnc_kernel *k, const nnc_target *t)
     const bool fits = 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes;
     if (g->group != g->threads || g->split > 1)
         return;
-    if (g->keep * g->vec > KEEP_REGISTERS / 2 && 2 * g->threads <= t->sm_threads && words(k) == 1) {
+    if (g->keep * g->vec > KEEP_REGISTERS / 2 && 2 * g->threads <= t->sm_threads &&
+        (g->threads <= PARKED_THREADS || kept_rows(k) == 1) && words(k) == 1) {
         g->park = (int16_t)(g->keep - (inputs(k) > 1 ? KEEP_WITH_MORE : KEEP_PARKED) / g->vec);
         g->regs = (int16_t)(NNC_SM_registers / 2 / g->threads);
         if (nnc_cuda_derive(k, g) && 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes)
@@ -616,9 +636,9 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
         return false;
     if (n >= 32 * (int64_t)t->sms)
         return true;
-    /* whole warps, or few partial ones; 16 per column, and eight steps of a thread's sum */
-    return cu_split_stage(k) >= 0 && (n % 32 == 0 || n >= 256) &&
-           n / 32 * (longest / 16 / 8) >= 2 * t->sms;
+    /* warps more than half full; 16 per column, and eight steps of a thread's sum */
+    const int64_t warps = (n + 31) / 32;
+    return cu_split_stage(k) >= 0 && 2 * n > 32 * warps && warps * (longest / 16 / 8) >= 2 * t->sms;
 }
 
 /* Columns: reductions over strided elements, where there are too few points to fill the machine. */

@@ -22,7 +22,7 @@ enum {
 static const fake_card h200 = {132, 1980000, 3201000, 6016, 60 << 20, (size_t)1 << 30};
 fake_card fake_gpu;
 bool fake_no_pinned;
-int fake_devices = FAKE_DEVICES, fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
+int fake_devices = FAKE_USUAL_DEVICES, fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
 static int device, last_error;
 static cuda_stream default_stream[FAKE_DEVICES];
 static bool peer[FAKE_DEVICES][FAKE_DEVICES];

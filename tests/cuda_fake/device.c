@@ -231,7 +231,7 @@ TEST(events_come_after_downloads)
 TEST(copies_between_devices)
 {
     fixture f;
-    for (int other = 1; other < FAKE_DEVICES; other += 2) {
+    for (int other = 1; other < fake_devices; other += 2) {
         nnc_device *d;
         nnc_stream *s;
         void *p;
@@ -296,7 +296,7 @@ TEST(no_such_device)
     char why[512];
     nnc_device *d;
     fake_begin(0);
-    CHECK_INT(api->open(FAKE_DEVICES, &d, test_sink), NNC_E_DEVICE);
+    CHECK_INT(api->open(fake_devices, &d, test_sink), NNC_E_DEVICE);
     CHECK_DIAG("there is no device cuda:4: this machine has 4 GPUs");
     nnc_cuda_override(CUDA_cudart, NULL);
     CHECK_INT(api->open(0, &d, test_sink), NNC_E_DEVICE);

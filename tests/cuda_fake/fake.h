@@ -10,7 +10,7 @@
 
 #include "cuda/cuda.h"
 
-enum { FAKE_DEVICES = 4, FAKE_STREAMS = 64 };
+enum { FAKE_DEVICES = 8, FAKE_USUAL_DEVICES = 4, FAKE_STREAMS = 128 };
 
 /* Puts the fake in place of NVIDIA's libraries but NVML. Seeds 0 and 1 let one stream run as far as it can before
  * another one, the first and the last created; others choose at random. */
@@ -38,7 +38,7 @@ typedef struct fake_speeds {
 void fake_clock(const fake_speeds *s);
 /* Makes further allocations of pinned memory fail. */
 extern bool fake_no_pinned;
-extern int fake_devices; /* that there are, at most FAKE_DEVICES */
+extern int fake_devices; /* that there are: FAKE_USUAL_DEVICES, at most FAKE_DEVICES */
 extern size_t fake_taken; /* bytes of each device that other processes have */
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);

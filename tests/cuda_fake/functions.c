@@ -81,3 +81,40 @@ TEST(steps_are_few_functions)
             test_fail(__FILE__, __LINE__, "%s: %s", of[i].file, why);
     }
 }
+
+/* Commands of BERT's plan in f16, without the pass `skip`. */
+static int commands_without(const char *skip)
+{
+    static const nnc_arg arg[] = {{"batch", "1"}, {"layers", "2"}};
+    nnc_compile_options o = nnc_compile_defaults;
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    o.precision = NNC_PRECISION_f16;
+    o.skip = &skip;
+    o.n_skip = skip != NULL;
+    nnc_model *m = nnc_model_open(
+        "models/bert_base.json", &(nnc_open_options){.arg = arg, .n_arg = 2}, test_sink);
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+    if (m && e)
+        CHECK_OK(nnc_compile(e, m, &o, &a, test_sink));
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    const int n = p ? p->n_cmd - nnc_plan_first(p, SEC_main) : 0;
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_model_close(m);
+    return n;
+}
+
+/* fuse leaves copies of sums of 16-bit tensors outside of the kernels that duplicate made them for: they are undone. */
+TEST(copies_that_do_not_pay_are_undone)
+{
+    char why[512];
+    fake_begin(0);
+    const int with = commands_without(NULL), without = commands_without("duplicate");
+    CHECK(with > 0);
+    if (with > without)
+        test_fail(__FILE__, __LINE__, "%d commands, %d without the pass duplicate", with, without);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s", why);
+}

@@ -130,6 +130,38 @@ TEST(static_and_dynamic_shared_memory_of_a_launch)
     }
 }
 
+/* Two softmaxes share a function, with 200000 and 160000 bytes of dynamic shared memory, and the limit is the function's. */
+TEST(kernels_of_a_function_need_different_amounts)
+{
+    static const int columns[2][2] = {{50000, 40000}, {40000, 50000}};
+    if (no_compiler())
+        return;
+    for (int order = 0; order < 2; order++) {
+        nnc_text t = {0}, report = {0};
+        nnc_env *e = NULL;
+        fake_begin((uint64_t)order);
+        nnc_printf(&t,
+            "{\"inputs\": {\"x\": [3, %d], \"y\": [3, %d]}, \"layers\": ["
+            "{\"op\": \"softmax\", \"name\": \"a\", \"in\": \"x\"}, "
+            "{\"op\": \"softmax\", \"name\": \"b\", \"in\": \"y\"}], \"outputs\": [\"a\", \"b\"]}",
+            columns[order][0], columns[order][1]);
+        nnc_model *m = model(nnc_text_str(&t));
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+        const nnc_compare_options o = {
+            .compile = nnc_compile_defaults, .warmup = 1, .iterations = 2, .tolerance = 1e-10};
+        if (m && e && !compared(e, m, &o, &report))
+            test_fail(__FILE__, __LINE__, "softmaxes of %d and %d columns\n%s", columns[order][0],
+                columns[order][1], nnc_text_str(&report));
+        CHECK(fake_count.launches > 0);
+        nnc_text_deinit(&report);
+        nnc_text_deinit(&t);
+        nnc_model_close(m);
+        nnc_env_destroy(e);
+        end();
+    }
+}
+
 static int little_shared(int *value, int attribute, int device)
 {
     (void)device;

@@ -94,7 +94,7 @@ TEST(collectives_are_replayed)
         char why[512];
         float x[64], y[64];
         fake_begin(2);
-        fake_devices = shared ? 1 : FAKE_DEVICES;
+        fake_devices = shared ? 1 : FAKE_USUAL_DEVICES;
         compile(&l, sum, "cuda:sm_90", 2, 2);
         CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
         for (int r = 0; l.s && r < RUNS; r++) {

@@ -247,10 +247,12 @@ TEST(split_columns_in_vectors)
 TEST(split_into_many_parts)
 {
     ct_set s = {.sms = 16};
-    add_column(&s, "f32", 5001, 48, 1);
+    add_column(&s, "f32", 5001, 48, 2); /* a warp of 24 pairs */
     CHECK(last(&s)->grid.split >= 16 && last(&s)->grid.finish == 2);
     add_column(&s, "f32", 5000, 128, 4);
     CHECK(last(&s)->grid.split >= 16 && last(&s)->grid.finish == 4);
+    add_column(&s, "bf16", 5001, 144, 8); /* of 18 vectors: channels of EfficientNet-B0 */
+    add_column(&s, "bf16", 5001, 96, 4); /* 12 of 8 elements would be less than half of a warp */
     add(&s, true,
         "graph @t {\n%%x = input : f32[530001]\n%%y = reduce_mean %%x {axes=[0]}\n%%e = abs %%y\n"
         "return %%e }");

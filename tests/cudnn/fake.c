@@ -194,7 +194,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     uint64_t id = *(const uint64_t *)algo;
     if (!handle || !work_bytes || id < 42 || id >= 42 + FAKE_CHOICES || !fits(p, A, B, D))
         return 7;
-    fake_choice = (int)(id - 42);
+    fake_ran((int)(id - 42));
     fake_multiplies++;
     int64_t k = p->trans_a ? A->rows : A->cols;
     double *row = malloc((size_t)(k + 1) * sizeof *row);
@@ -278,10 +278,107 @@ static int get_device(int *device)
     return 0;
 }
 
+/* The GPU's time in ms, and of the graph that is being captured. */
+static double clock_ms, captured_ms;
+static bool capturing;
+float fake_host_ms;
+
+static void take_ms(double ms)
+{
+    *(capturing ? &captured_ms : &clock_ms) += ms;
+}
+
+void fake_ran(int choice)
+{
+    fake_choice = choice;
+    take_ms(
+        capturing ? (double)fake_ms[choice] : fmax((double)fake_ms[choice], (double)fake_host_ms));
+}
+
 static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
 {
     (void)s;
     memset(p, value, bytes);
+    if (bytes >= FAKE_L2)
+        take_ms(FAKE_FLUSH_MS);
+    return 0;
+}
+
+static int memcpy_async(void *to, const void *from, size_t bytes, int kind, cuda_stream s)
+{
+    (void)kind;
+    (void)s;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int new_one(void **out)
+{
+    fake_alive++;
+    return (*out = calloc(1, sizeof(double))) ? 0 : 2;
+}
+
+static int stream_create(cuda_stream *s, unsigned flags, int priority)
+{
+    (void)flags;
+    (void)priority;
+    return new_one((void **)s);
+}
+
+static int stream_destroy(cuda_stream s)
+{
+    return free_one(s);
+}
+
+static int stream_synchronize(cuda_stream s)
+{
+    return !s;
+}
+
+/* A graph is the time that it takes: what was captured has run. */
+static int begin_capture(cuda_stream s, int mode)
+{
+    captured_ms = 0;
+    capturing = true;
+    return !s || mode != CUDA_CAPTURE_THREAD_LOCAL;
+}
+
+static int end_capture(cuda_stream s, cuda_graph *g)
+{
+    capturing = false;
+    const int error = !s || new_one((void **)g);
+    if (!error)
+        *(double *)*g = captured_ms;
+    return error;
+}
+
+static int instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long flags)
+{
+    (void)flags;
+    const int error = new_one((void **)x);
+    if (!error)
+        *(double *)*x = *(double *)g;
+    return error;
+}
+
+static int graph_destroy(cuda_graph g)
+{
+    return free_one(g);
+}
+
+static int exec_destroy(cuda_graph_exec x)
+{
+    return free_one(x);
+}
+
+static int graph_launch(cuda_graph_exec x, cuda_stream s)
+{
+    clock_ms += *(double *)x;
+    return !s;
+}
+
+static int no_error(void)
+{
     return 0;
 }
 
@@ -295,7 +392,9 @@ static int device_count(int *n)
 
 static int device_attribute(int *value, int attribute, int device)
 {
-    *value = attribute == CUDA_ATTR_MAJOR ? fake_sm / 10 : fake_sm % 10;
+    *value = attribute == CUDA_ATTR_L2_BYTES ? FAKE_L2
+             : attribute == CUDA_ATTR_MAJOR  ? fake_sm / 10
+                                             : fake_sm % 10;
     return device != 0;
 }
 
@@ -308,8 +407,7 @@ static int cu_malloc(void **p, size_t bytes)
 static int event_create(cuda_event *e, unsigned flags)
 {
     (void)flags;
-    fake_alive++;
-    return (*e = calloc(1, 8)) ? 0 : 2;
+    return new_one((void **)e);
 }
 
 static int event_destroy(cuda_event e)
@@ -320,6 +418,7 @@ static int event_destroy(cuda_event e)
 static int event_record(cuda_event e, cuda_stream s)
 {
     (void)s;
+    *(double *)e = clock_ms;
     return !e;
 }
 
@@ -331,7 +430,7 @@ static int event_synchronize(cuda_event e)
 static int elapsed(float *ms, cuda_event a, cuda_event b)
 {
     fake_timed++;
-    *ms = fake_ms[fake_choice];
+    *ms = (float)(*(double *)b - *(double *)a);
     return !a || !b;
 }
 
@@ -344,6 +443,17 @@ static const nnc_cuda_cudart fake_cudart = {.cudaMalloc = cu_malloc,
     .cudaEventElapsedTime = elapsed,
     .cudaGetDevice = get_device,
     .cudaMemsetAsync = memset_async,
+    .cudaMemcpyAsync = memcpy_async,
+    .cudaStreamCreateWithPriority = stream_create,
+    .cudaStreamDestroy = stream_destroy,
+    .cudaStreamSynchronize = stream_synchronize,
+    .cudaStreamBeginCapture = begin_capture,
+    .cudaStreamEndCapture = end_capture,
+    .cudaGraphInstantiate = instantiate,
+    .cudaGraphDestroy = graph_destroy,
+    .cudaGraphLaunch = graph_launch,
+    .cudaGraphExecDestroy = exec_destroy,
+    .cudaGetLastError = no_error,
     .cudaGetDeviceCount = device_count,
     .cudaDeviceGetAttribute = device_attribute};
 

@@ -21,7 +21,11 @@ extern int fake_noted;
 enum { FAKE_WORK = 4096 };
 extern int64_t fake_work[FAKE_CHOICES]; /* workspaces of cuDNN's precompiled engines, at first FAKE_WORK */
 extern int fake_choice;     /* of the last run */
-extern float fake_ms[FAKE_CHOICES]; /* between two events, by the last choice */
+extern float fake_ms[FAKE_CHOICES]; /* of a run, by choice */
+extern float fake_host_ms; /* least time of a run that is not in a captured graph */
+void fake_ran(int choice); /* libraries tell the runtime's clock */
+enum { FAKE_L2 = 1 << 16 };
+#define FAKE_FLUSH_MS 0.5 /* of a write to as much memory */
 extern int fake_timed;      /* times taken */
 extern int fake_sm;         /* architecture of the only GPU; 0: the runtime counts none */
 extern int fake_multiplies; /* calls of cublasLtMatmul */

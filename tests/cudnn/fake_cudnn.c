@@ -554,7 +554,7 @@ static void run_reduction(run *r, const desc *op)
 static int execute(void *handle, void *plan, void *pack)
 {
     run r = {.pack = pack};
-    fake_choice = ((desc *)plan)->choice;
+    fake_ran(((desc *)plan)->choice);
     const desc *graph = ((desc *)plan)->graph;
     if (!handle || !((desc *)pack)->final)
         return refuse("no handle");

@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 #include "share.h"
 #include "test.h"
+#include "train/train.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -45,8 +46,8 @@ static void name_of(const compile_job *j, char out[96])
     if (!j->file)
         snprintf(out, 96, "seed %llu on %s", (unsigned long long)j->seed, j->target);
     else
-        snprintf(out, 96, "%s%s%s%s%s%s on %s", j->file, j->n_arg ? " " : "",
-            j->n_arg ? j->arg[0].value : "", j->n_arg > 1 ? " " : "",
+        snprintf(out, 96, "%s%s%s%s%s%s%s on %s", j->step ? "step of " : "", j->file,
+            j->n_arg ? " " : "", j->n_arg ? j->arg[0].value : "", j->n_arg > 1 ? " " : "",
             j->n_arg > 1 ? j->arg[1].value : "",
             j->precision == NNC_PRECISION_f16    ? " f16"
             : j->precision == NNC_PRECISION_bf16 ? " bf16"
@@ -58,7 +59,10 @@ static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_si
 {
     nnc_env *e = NULL;
     nnc_artifact *out = NULL;
+    nnc_graph *step = NULL;
+    nnc_training training = nnc_training_defaults;
     nnc_compile_options o = nnc_compile_defaults;
+    training.momentum = 0.9;
     o.jobs = 1;
     o.precision = j->precision;
     nnc_model *g = j->file ? nnc_model_open(j->file,
@@ -67,17 +71,21 @@ static nnc_status compile(all *a, const compile_job *j, const char *what, nnc_si
     nnc_status st =
         g ? nnc_env_create(&(nnc_env_options){.target = j->target, .cache_dir = a->cache}, &e, sink)
           : NNC_E_MODEL;
+    if (!st && j->step)
+        st = nnc_train_graph(g, &training, &step, sink);
     if (!st)
-        st = nnc_compile(e, g, &o, &out, sink);
+        st = nnc_compile(e, step ? step : g, &o, &out, sink);
     const nnc_plan *p = out ? nnc_artifact_plan(out) : NULL;
     if (p && p->n_object != (nnc_plan_functions(p) + 23) / 24)
         st = NNC_E_BUG;
     if (!st)
-        atomic_fetch_add(&a->kernels, budget_plan(what, p, j->file || test_seed_is_usual()));
-    if (!st && j->file && !strcmp(j->target, "cuda:sm_90"))
+        atomic_fetch_add(
+            &a->kernels, budget_plan(what, p, !j->step && (j->file || test_seed_is_usual())));
+    if (!st && j->file && !j->step && !strcmp(j->target, "cuda:sm_90"))
         share_plan(what, p, j->target);
     nnc_artifact_destroy(out);
     nnc_env_destroy(e);
+    nnc_graph_destroy(step);
     nnc_model_close(g);
     return st;
 }

@@ -13,6 +13,7 @@ typedef struct compile_job {
     nnc_arg arg[2];
     int n_arg;
     nnc_precision precision;
+    bool step; /* of a training by gradient descent with momentum */
     uint64_t seed;
     const char *target;
 } compile_job;

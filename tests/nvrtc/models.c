@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 #include "test.h"
 #include <glob.h>
+#include <string.h>
 
 static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
 
@@ -99,6 +100,41 @@ TEST(nvrtc_models)
         job[n++].target = archs[2];
     }
     compile_all("models", job, n);
+    globfree(&files);
+}
+
+static bool has_batch(const char *file)
+{
+    char *text = NULL;
+    size_t n;
+    CHECK_OK(nnc_file_read(file, 1 << 20, &text, &n, test_sink));
+    const bool has = text && strstr(text, "\"batch\": {");
+    nnc_free(text);
+    return has;
+}
+
+/* Training steps of batches of 32, for sm_90: by default an eighth of the models in each precision. Instructions have twice the budget: its
+ * numbers were fitted to inference. */
+TEST(nvrtc_steps)
+{
+    enum { MAX = 100 };
+    static const nnc_precision precision[] = {NNC_PRECISION_f32, NNC_PRECISION_bf16};
+    static compile_job job[MAX];
+    glob_t files;
+    int n = 0;
+    if (compile_absent())
+        return;
+    CHECK_INT(glob("models/*.json", 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        for (size_t k = 0; k < NNC_COUNT(precision) && n < MAX; k++)
+            if (test_takes(nnc_rng_key(files.gl_pathv[i], 2) % 8 + 4 * k, 8))
+                job[n++] = (compile_job){.file = files.gl_pathv[i],
+                    .arg = {{"batch", "32"}},
+                    .n_arg = has_batch(files.gl_pathv[i]),
+                    .target = archs[2],
+                    .precision = precision[k],
+                    .step = true};
+    compile_all("steps", job, n);
     globfree(&files);
 }
 

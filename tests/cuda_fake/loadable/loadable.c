@@ -84,7 +84,7 @@ __attribute__((constructor)) static void fill(void)
 {
     fake_begin((uint64_t)state_number("FAKE_CUDA_SEED", 0));
     /* number of GPUs and memory of each; NCCL's faults, by the number of a call */
-    fake_devices = state_number("FAKE_CUDA_DEVICES", FAKE_DEVICES);
+    fake_devices = state_number("FAKE_CUDA_DEVICES", FAKE_USUAL_DEVICES);
     fake_gpu.memory_bytes = (size_t)state_number("FAKE_CUDA_MIB", 1024) << 20;
     state_begin();
     /* number of a call of the runtime that fails, once */
