@@ -1,5 +1,6 @@
 """From an FX graph of aten ops to the text of nnc graphs, and the plan of which parts nnc runs."""
 
+import hashlib
 from dataclasses import dataclass, field
 
 import torch
@@ -129,8 +130,11 @@ class Lowering:
     def written(self, outputs):
         weights = {}
 
-        def contents(name, tensor):
-            weights[name] = tensor.contiguous()
+        def contents(v):
+            name, tensor = v.name or v.label[1:], v.tensor.contiguous()
+            if tensor is not v.tensor or not v.weight:  # programs that share memory know a tensor by name and address
+                name += "." + hashlib.blake2b(tensor.reshape(-1).view(torch.uint8).numpy(), digest_size=8).hexdigest()
+            weights[name] = tensor
             return f' = gen("{name}", seed=0, scale=1)'
 
         text, inputs = self.g.text(outputs, contents)
