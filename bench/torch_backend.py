@@ -309,6 +309,7 @@ def measure(name, a):
 
     torch.set_num_threads(a.threads)
     torch._dynamo.reset()
+    torch._dynamo.config.allow_rnn = True
     gc.collect()
     del nt.reports[:]
     model, kwargs = build(name)
