@@ -181,7 +181,7 @@ def hf_model(name):
         "vilt": ("Vilt", {**vit, "image_size": 224}, {"input_ids": ids[:1, :40], "pixel_values": torch.randn(1, 3, 224, 224)}),
         "siglip": (
             "Siglip",
-            {"text_config": {**bert, "max_position_embeddings": 64}, "vision_config": vit},
+            {"text_config": {**bert, "max_position_embeddings": 64}, "vision_config": speech},
             {"input_ids": ids[:1], **image},
         ),
         "wav2vec2": ("Wav2Vec2", speech, audio),
