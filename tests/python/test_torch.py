@@ -262,6 +262,15 @@ def test_sums_of_half_do_not_overflow():
     check(lambda x: (x.var(1), x.std(), x.norm(dim=1)), (some(5, 1000) * 50).half())
 
 
+def test_empty_parts():
+    check(lambda x: (torch.cat([x[:, :4] * 2, x[:, 4:] + 1], 1), x[:0].sum(0) + x), some(3, 4))
+    check(lambda x: (x[:0] * 2, x + 1), some(3, 4))
+
+
+def test_strides_of_constants():
+    check(lambda x: x.new_ones(6, 8).as_strided((2, 3, 4), (16, 8, 1)) * x, some(3, 4))
+
+
 def test_scalars_and_empty_tensors_are_no_errors():
     s = torch.tensor(3.0)
     check(lambda x: (*x.sort(), x.cumsum(0), x.var(0, correction=0), x.transpose(0, -1), x.gather(0, x.long() * 0), x + 1), s, whole=False)
