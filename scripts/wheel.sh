@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 case $# in 1 | 2) ;; *) sed -n '2s/^# //p' "$0" >&2; exit 2 ;; esac
+[ -z "${NNC_NO_WHEELS:-}" ] || { echo "skipped: no wheel: NNC_NO_WHEELS forbids PyPI"; exit 77; }
 built=${2:+$(cd "$2" && pwd)}
 python=${PYTHON:-python3}
 dir=$(mktemp -d)

@@ -66,6 +66,9 @@ nnc compile models/vgg16.json --skip=winograd,fuse_ep|winograd,fuse_epilogue
 nnc compile models/vgg16.json --set ord|order=
 nnc compile models/vgg16.json --set order=|relu-pool pool-relu
 nnc memory models/vgg16.json --place=conv1=0,fc8|conv1=0,fc8=
+nnc run models/vgg16.json --split=fc6=co|fc6=columns
+nnc run models/vgg16.json --split=conv1=rows,fc8|conv1=rows,fc8=
+nnc partition models/vgg16.json --strategy=single,zb|single,zb-h1 single,zb-h2
 nnc run models/mlp.json --output pr|prob=
 nnc run models/mlp.json --input x=some.n|some.npy
 nnc run models/mlp.json --inputs=some.n|some.npy

@@ -235,6 +235,8 @@ def call(function, *arguments):
 # ---- options ------------------------------------------------------------------------------------
 
 machine_lock = threading.RLock()  # an nnc_env is used by one thread at a time
+# No compile is cut in the middle by a fork: the child goes on with the same machine.
+os.register_at_fork(before=machine_lock.acquire, after_in_parent=machine_lock.release, after_in_child=machine_lock.release)
 _machines = {}
 
 

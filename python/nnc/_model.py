@@ -246,6 +246,7 @@ class Model:
         """The report of a command of the program on this model and the machine that it was compiled for."""
         folder = Folder()
         file = folder.file("model.nnc")
+        folder.given[file] = "<model>"
         self.save(file, embed=self._in_memory)
         return measured(command, [file], flags_of({**self._machine, **flags}, folder.name), folder, **more)
 
@@ -289,6 +290,10 @@ class Model:
         with machine_lock:
             call(lib.nnc_artifact_for, self._env, self._artifact, given.of["open"], out)
         return Model(out.handle(lib.nnc_artifact_destroy, self._artifact), self._env, self._machine, self._in_memory)
+
+    def _share(self, other):
+        """Shares weights and what is made of them with another model, which has them at the same addresses. Before the first call."""
+        lib.nnc_artifact_share(self._artifact, other._artifact)
 
     def __repr__(self):
         return f"<nnc.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
@@ -342,7 +347,8 @@ def compile(model, args=None, *, weights=None, **options):
             raise UsageError("the weights of a torch.nn.Module are its own: load_state_dict changes them")
         return compile_module(model, () if args is None else args if isinstance(args, (tuple, list)) else (args,), **options)
     if args is not None:
-        raise UsageError('args are of a torch.nn.Module; arguments of a model file are set={"batch": 2}')
+        what = type(model).__name__
+        raise UsageError(f'args are of a torch.nn.Module, not of a {what}; arguments of a model file are set={{"batch": 2}}')
     opened, given = open_model(model, weights, options, "compile")
     out = Out()
     with machine_lock:

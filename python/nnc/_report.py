@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
@@ -89,14 +90,15 @@ def flags_of(options, folder):
             yield from (flag + w for w in words(name, value))
 
 
-def run(command, files, flags):
-    """What the program prints for a command; raises its error. Returns (text, exit code: 0, or 1 or 4 for a result that says so)."""
+def run(command, files, flags, folder):
+    """What the program prints for a command; raises its error. Returns (text, exit code: 0, or 1 or 4 for a result that says so).
+    folder: that of the files."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [program(), command, *files, *flags], stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
     ) as child:  # a session of its own: an interrupt comes once, from here
         try:
-            text, said = child.communicate()
+            text, said = map(folder.renamed, child.communicate())
         except KeyboardInterrupt:
             child.send_signal(signal.SIGINT)
             child.communicate()
@@ -110,7 +112,7 @@ class Folder:
     """A temporary folder, for what a command reads and writes."""
 
     def __init__(self):
-        self.name = tempfile.mkdtemp(prefix="nnc-")
+        self.name, self.given = tempfile.mkdtemp(prefix="nnc-"), {}
         weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
 
     def file(self, name):
@@ -124,7 +126,14 @@ class Folder:
         file = self.file(f"model{i or ''}{extension}")
         with open(file, "wb") as f:
             f.write(data)
+        self.given[file] = name
         return file
+
+    def renamed(self, text):
+        """A text with what the caller passed instead of the paths of the files that hold it."""
+        for file, name in self.given.items():
+            text = text.replace(file, name)
+        return text
 
 
 def judged(made, command, code):
@@ -144,8 +153,8 @@ def command(name, *models, **flags):
     folder = Folder()
     files = [folder.model(m, i) for i, m in enumerate(models)]
     given = list(flags_of(flags, folder.name))
-    text, code = run(name, files, given)
-    return judged(Report(text, lambda _=folder: json.loads(run(name, files, [*given, "--format=json"])[0])), name, code)
+    text, code = run(name, files, given, folder)
+    return judged(Report(text, lambda: json.loads(run(name, files, [*given, "--format=json"], folder)[0])), name, code)
 
 
 def measured(name, files, flags, folder, rows="--json", html=False):
@@ -160,10 +169,9 @@ def measured(name, files, flags, folder, rows="--json", html=False):
         return given[-1] if given else folder.file(own)
 
     file, page = to(rows, "report.json"), html and to("--html", "page.html")
-    text, code = run(name, files, flags)
-    with open(file) as f:
-        content = json.load(f)
-    return judged(Report(text, content, html and open(page).read()), name, code)
+    text, code = run(name, files, flags, folder)
+    content, shown = (folder.renamed(Path(f).read_text()) for f in (file, page or os.devnull))
+    return judged(Report(text, json.loads(content), shown or None), name, code)
 
 
 def partition(model, **flags):
@@ -199,7 +207,7 @@ def train(model, data, **flags):
     folder = Folder()
     given = {name: value for name, value in flags.items() if value is not None}
     flags = {"data": data, "save": folder.file("trained.npz"), "log": folder.file("log.json"), **given}
-    text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name))
+    text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name), folder)
     with open(flags["log"]) as f:
         rows = [json.loads(line) for line in f]
     save = os.fspath(flags["save"])

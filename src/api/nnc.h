@@ -145,6 +145,9 @@ NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *b
  * by the thread that uses e; others may run sessions of a and destroy artifacts at the same time. */
 NNC_API nnc_status nnc_artifact_for(
     nnc_env *e, nnc_artifact *a, const nnc_open_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+/* Sessions of a, of which there are none yet, share weights and what is made of them with those of `with`, another model: for graphs in
+ * text form, compiled once for each shape. Weights in the caller's memory are the same where name and address are: they must not change. */
+NNC_API void nnc_artifact_share(nnc_artifact *a, nnc_artifact *with);
 /* That model, to be compiled with other flags, or looked at. The caller closes it, before it destroys a. NULL: rejected, reason in the
  * sink. */
 NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink);

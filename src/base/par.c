@@ -58,6 +58,7 @@ struct nnc_team {
     _Alignas(64) _Atomic bool inside;
     _Atomic int64_t crowded_until;
     bool crowded; /* more threads than CPUs */
+    uint32_t forks; /* nnc_forks when its threads were started */
     pid_t caller;
     int n; /* members; member 0 is the thread inside */
     member member[];
@@ -65,6 +66,29 @@ struct nnc_team {
 
 static _Thread_local nnc_team *entered;
 static _Thread_local bool in_part; /* nested calls are serial */
+static _Thread_local pid_t self; /* of the thread; 0: not asked yet */
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static uint32_t forks; /* changes only in a new process, which has one thread */
+
+static void note_fork(void)
+{
+    forks++;
+    self = 0;
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, note_fork); /* fails only without memory */
+}
+
+uint32_t nnc_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+    return forks;
+}
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -194,6 +218,21 @@ static void *work(void *arg)
     }
 }
 
+/* Starts the threads of members 1 to n-1, or as many as can be. */
+static void start_threads(nnc_team *t)
+{
+    sigset_t before;
+    t->forks = nnc_forks();
+    t->loop = (cell){0};
+    for (int i = 0; i < t->n; i++)
+        t->member[i] = (member){.team = t, .cpu = -1};
+    nnc_signals_hold(&before);
+    for (int i = 1; i < t->n; i++)
+        if (pthread_create(&t->member[i].thread, NULL, work, &t->member[i]) != 0)
+            t->n = i;
+    nnc_signals_release(&before);
+}
+
 /* As many of `threads` members as can be started; NULL: not even memory for them. */
 static nnc_team *start(int threads)
 {
@@ -203,17 +242,8 @@ static nnc_team *start(int threads)
         return NULL;
     memset(t, 0, bytes);
     t->crowded = threads > nnc_cpu_count();
-    for (int i = 0; i < threads; i++) {
-        t->member[i].team = t;
-        atomic_store(&t->member[i].cpu, -1);
-    }
     t->n = threads; /* workers read it in their first loop */
-    sigset_t before;
-    nnc_signals_hold(&before);
-    for (int i = 1; i < t->n; i++)
-        if (pthread_create(&t->member[i].thread, NULL, work, &t->member[i]) != 0)
-            t->n = i;
-    nnc_signals_release(&before);
+    start_threads(t);
     return t;
 }
 
@@ -237,19 +267,22 @@ void nnc_team_destroy(nnc_team *t)
 {
     if (!t)
         return;
-    t->stop = true;
-    change(&t->loop, atomic_load(&t->loop.value) + 1);
-    for (int i = 1; i < t->n; i++)
-        pthread_join(t->member[i].thread, NULL);
+    if (t->forks == nnc_forks()) {
+        t->stop = true;
+        change(&t->loop, atomic_load(&t->loop.value) + 1);
+        for (int i = 1; i < t->n; i++)
+            pthread_join(t->member[i].thread, NULL);
+    }
     nnc_free(t);
 }
 
 void nnc_team_enter(nnc_team *t)
 {
-    static _Thread_local pid_t self;
     entered = t;
     if (!t)
         return;
+    if (t->forks != nnc_forks())
+        start_threads(t);
     self = self ? self : gettid();
     t->caller = self;
     atomic_store_explicit(&t->inside, true, memory_order_relaxed);

@@ -31,7 +31,7 @@ static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, 
 
 /* A team: `threads` threads, the one that enters it included. Inside (between enter and leave) its threads wait for the next loop by
  * spinning, so that loops start and end without system calls; outside they sleep. Waits are bounded: see par.c. The threads that
- * it starts take no signals (signals.h). */
+ * it starts take no signals (signals.h). In a process that fork() made, a team that nobody was inside starts its threads again. */
 typedef struct nnc_team nnc_team;
 /* NNC_E_DEVICE: so many threads cannot be started. threads <= 1: *out is NULL, which the other functions accept. */
 nnc_status nnc_team_create(int threads, nnc_team **out, nnc_sink *sink) NNC_MUST;
@@ -39,6 +39,10 @@ void nnc_team_destroy(nnc_team *t); /* nobody is inside */
 /* One thread at a time is inside a team, and in one team at a time. */
 void nnc_team_enter(nnc_team *t);
 void nnc_team_leave(nnc_team *t);
+
+/* Number of forks that lie between this process and the one that called this first. Only the thread that forked is in the new process:
+ * what was started at another number is gone. */
+uint32_t nnc_forks(void);
 
 int nnc_cpu_count(void); /* CPUs this process may run on (affinity and cgroup quota respected), >= 1 */
 

@@ -98,16 +98,24 @@ static bool is(const char *s, size_t n, const char *word)
     return strlen(word) == n && !strncmp(s, word, n);
 }
 
+/* Strategies of nnc partition; 0 of the enum is only of runs. */
+static const char *strategy_name(int i)
+{
+    return i + 1 < NNC_STRATEGY__COUNT ? nnc_strategy_names[i + 1] : NULL;
+}
+
 /* One of the alternatives of a value as --help prints it, n bytes: a word, or in capitals what it is. */
 static void put_alternative(
     completion *k, const nnc_flag *f, const char *s, size_t n, const char *after)
 {
     static const char capitals[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const bool pass = is(s, n, "PASS");
-    const char *name, *(*name_of)(int) = pass ? nnc_pass_name : nnc_stage_name;
+    const bool pass = is(s, n, "PASS"), strategy = !strcmp(f->value.name, "--strategy");
+    const char *name, *(*name_of)(int) = pass       ? nnc_pass_name
+                                         : strategy ? strategy_name
+                                                    : nnc_stage_name;
     if (names_file(s))
         k->files = true;
-    else if (pass || is(s, n, "STAGE"))
+    else if (pass || is(s, n, "STAGE") || (strategy && is(s, n, "NAME")))
         for (int i = 0; (name = name_of(i)); i++)
             put_name(k, name, after);
     else if (!strcmp(f->value.name, "--set") || !strcmp(f->value.name, "--fit"))
@@ -139,7 +147,8 @@ static void put_values(completion *k, const nnc_flag *f)
         k->part = value + 1;
         expected = pair + 1;
     }
-    for (const char *p = expected; *p; p += strcspn(p, "|"), p += *p == '|')
+    for (const char *p = expected; *p && (!*after || p < pair);
+         p += strcspn(p, "|"), p += *p == '|')
         put_alternative(k, f, p, strcspn(p, "|,="), after);
 }
 

@@ -62,6 +62,7 @@ struct nnc_stream {
     nnc_device *d;
     nnc_team *team;
     bool has_worker;
+    uint32_t forks; /* nnc_forks when the worker was started */
     pthread_t thread;
     gate pushed, done; /* items */
     nnc_status
@@ -258,6 +259,14 @@ static void perform_pushed(nnc_stream *s)
 
 static bool start_worker(nnc_stream *s)
 {
+    if (s->has_worker && s->forks != nnc_forks()) { /* the parent's, which waits in this gate */
+        const uint64_t n = atomic_load(&s->pushed.value);
+        s->has_worker = false;
+        if (!gate_init(&s->pushed))
+            return false;
+        atomic_store(&s->pushed.value, n);
+    }
+    s->forks = nnc_forks();
     s->has_worker = s->has_worker || !pthread_create(&s->thread, NULL, worker, s);
     return s->has_worker;
 }
@@ -306,6 +315,8 @@ static item *slot(nnc_stream *s, item_kind kind)
 
 static nnc_status push(nnc_stream *s)
 {
+    if (s->has_worker && s->forks != nnc_forks() && !start_worker(s))
+        return NNC_E_DEVICE;
     gate_set(&s->pushed, atomic_load_explicit(&s->pushed.value, memory_order_relaxed) + 1);
     return NNC_OK;
 }
@@ -325,8 +336,8 @@ static void cpu_stream_destroy(nnc_stream *s)
     drain(s);
     if (s->has_worker) {
         slot(s, IT_exit);
-        push(s);
-        pthread_join(s->thread, NULL);
+        if (push(s) == NNC_OK)
+            pthread_join(s->thread, NULL);
     }
     s->d->alone = s->d->alone == s ? NULL : s->d->alone;
     nnc_team_destroy(s->team);

@@ -93,6 +93,7 @@ typedef struct nnc_exec nnc_exec; /* a loaded plan */
  * values that it uses, even after the creator has dropped this. Thread-safe. */
 typedef struct nnc_shared nnc_shared;
 nnc_shared *nnc_shared_create(void); /* NULL: out of memory */
+nnc_shared *nnc_shared_join(nnc_shared *s); /* s, which needs one drop more */
 void nnc_shared_drop(nnc_shared *s);
 
 /* ---- several ranks --------------------------------------------------------------------------------------------------

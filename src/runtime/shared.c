@@ -42,7 +42,7 @@ nnc_shared *nnc_shared_create(void)
     return s;
 }
 
-static nnc_shared *join(nnc_shared *s)
+nnc_shared *nnc_shared_join(nnc_shared *s)
 {
     pthread_mutex_lock(&s->lock);
     s->users++;
@@ -405,7 +405,7 @@ nnc_status nnc_exec_place(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink
     e->idle = ARENA_NEW(&e->arena, bool, p->end[SEC_init] + 1);
     void **at = ARENA_NEW(&e->arena, void *, p->n_tensor + 1);
     nnc_shared *shared = o->states ? o->states->shared : o->shared;
-    e->shared = shared ? join(shared) : nnc_shared_create();
+    e->shared = shared ? nnc_shared_join(shared) : nnc_shared_create();
     NNC_NEED(s && e->idle && at && e->shared, sink);
     NNC_TRY(find_keys(e, s, sink));
     NNC_NEED(take_values(e, s), sink);

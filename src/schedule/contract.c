@@ -633,7 +633,7 @@ static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_
                   others = nnc_kernel_domain(k) / nnc_kernel_blocks(k, u),
                   rows = nnc_max64(extent * others / units, ROWS);
     return ok && nnc_sched_put(&k->sched, KD_tile, u,
-                     even(extent, nnc_min64(rows, extent), n, others, units / UNITS));
+                     nnc_even_tile(extent, nnc_min64(rows, extent), n, others, t));
 }
 
 /* Reading all weights once: those of a net are read once a run, so that they come from memory. */

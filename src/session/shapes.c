@@ -226,3 +226,10 @@ nnc_status nnc_artifact_for(
         destroy(old);
     return NNC_OK;
 }
+
+void nnc_artifact_share(nnc_artifact *a, nnc_artifact *with)
+{
+    nnc_shared *s = nnc_shared_join(root_of(with)->shared);
+    nnc_shared_drop(root_of(a)->shared);
+    root_of(a)->shared = s;
+}

@@ -311,6 +311,33 @@ TEST(sessions_share_their_weights)
 }
 
 /* State belongs to its session. */
+TEST(models_that_share_hold_their_weights_once)
+{
+    nnc_env *e = open_env(NULL);
+    const request two = {{{"batch", "2"}, {"image", "32"}}, 2},
+                  three = {{{"batch", "3"}, {"image", "32"}}, 2};
+    const nnc_open_options o = options_of(&two), p = options_of(&three);
+    nnc_artifact *a = e ? compile(e, "models/mobilenet_v2.json", &o, NULL) : NULL;
+    nnc_artifact *b = a ? compile(e, "models/mobilenet_v2.json", &p, NULL) : NULL;
+    nnc_session *s[2] = {NULL};
+    if (b) {
+        const nnc_hash128 alone = run(e, b), first = run(e, a);
+        nnc_artifact_share(b, a);
+        CHECK_OK(nnc_session_create(e, a, &s[0], test_sink));
+        CHECK_OK(nnc_session_create(e, b, &s[1], test_sink));
+        CHECK(persistent(s[1]) * 2 <= b->plan->device[0].persist_bytes);
+        CHECK(equal(run_session(s[1], b), alone) && equal(run_session(s[0], a), first));
+        nnc_session_destroy(s[0]);
+        nnc_artifact_destroy(a);
+        CHECK(equal(run_session(s[1], b), alone)); /* b keeps what it uses */
+        nnc_session_destroy(s[1]);
+    } else {
+        nnc_artifact_destroy(a);
+    }
+    nnc_artifact_destroy(b);
+    close_env(e);
+}
+
 TEST(sessions_do_not_share_state)
 {
     static const char text[] = "graph @count {\n"

@@ -528,6 +528,38 @@ TEST(team_sleeps_outside)
     CHECK_INT(tasks(0), before);
 }
 
+#ifndef __SANITIZE_THREAD__ /* which allows no threads in the child */
+TEST(team_in_a_forked_process_has_threads_of_its_own)
+{
+    nnc_team *t = NULL;
+    int hits[3] = {0}, rc, before = tasks(0);
+    CHECK_OK(nnc_team_create(3, &t, test_sink));
+    nnc_team_enter(t);
+    nnc_par_run(3, count_part, hits);
+    nnc_team_leave(t);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        bool alone = tasks(0) == before;
+        nnc_team_enter(t);
+        nnc_par_run(3, count_part, hits);
+        nnc_team_leave(t);
+        bool started = tasks(0) == before + 2;
+        nnc_team_destroy(t);
+        _exit(alone && started && hits[0] == 2 && hits[1] == 2 && hits[2] == 2 ? 0 : 1);
+    }
+    CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
+    child = fork();
+    if (!child) {
+        alarm(60);
+        nnc_team_destroy(t); /* which it never entered */
+        _exit(0);
+    }
+    CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
+    nnc_team_destroy(t);
+}
+#endif
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 /* Stacks of 64 threads do not fit into 64 MiB. */
 TEST(team_that_cannot_be_started)

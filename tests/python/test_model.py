@@ -269,6 +269,55 @@ def test_threads_share_models_and_the_machine():
     assert not wrong
 
 
+WIDE = {
+    "name": "wide",
+    "inputs": {"x": [128, 256]},
+    "layers": [
+        {"op": "linear", "name": "a", "in": "x", "out": 256},
+        {"op": "linear", "name": "b", "in": "x", "out": 256},
+        {"op": "add", "name": "sum", "in": ["a", "b"]},
+        {"op": "softmax", "name": "prob"},
+    ],
+}
+
+
+@pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"threads": 4, "streams": 2}])
+def test_a_forked_process_goes_on(in_child, options):
+    model, x = nnc.compile(WIDE, **options), numbers(128, 256)
+    want = model(x)[0]
+    session = model.session()
+
+    def again():
+        for _ in range(3):
+            assert (model(x)[0] == want).all()
+        session.inputs["x"][...] = x
+        assert (session.run()[0] == want).all()
+        assert (nnc.compile(WIDE, **options)(x)[0] == want).all()
+
+    in_child(again)
+    in_child(lambda: None)  # ends without a run
+    assert (model(x)[0] == want).all()
+
+
+def test_forks_while_threads_compile(in_child):
+    stop = threading.Event()
+
+    def compile_on():
+        n = 1
+        while not stop.is_set():
+            nnc.compile(DENSE, set={"batch": n})(numbers(n, 3))
+            n += 1
+
+    thread = threading.Thread(target=compile_on)
+    thread.start()
+    try:
+        for n in range(5):
+            in_child(lambda n=n: nnc.compile(DENSE, set={"batch": 100 + n})(numbers(100 + n, 3)))
+    finally:
+        stop.set()
+        thread.join()
+
+
 def test_reports(models):
     model = nnc.compile(models / "mlp.json", set={"batch": 4})
     memory = model.memory()

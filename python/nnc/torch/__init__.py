@@ -6,30 +6,35 @@
 
 Dynamo's graph goes through AOTAutograd to aten ops and from there to nnc's graph (lower.py, ops.py). Ops that nnc does not have are
 run by PyTorch, with one warning that names them; nnc runs the parts between. Graphs that record gradients are run by PyTorch, too.
-Each shape is compiled once; weights are constants that nnc reads where they lie, and a weight that changes (by its version counter or
-its memory) is compiled again.
+Each shape is compiled once; weights are constants that nnc reads where they lie. A weight that changes (by its version counter or its
+memory) is compiled again; one that keeps changing becomes an input.
 """
 
+import collections
 import copy
-import threading
 import time
 import warnings
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 import nnc
+from nnc._lib import machine_lock
 
 from .layers import ROWS
 from .lower import Lowering, split
+from .ops import aten
 
 __all__ = ["Report", "backend", "compile_module", "reports"]
 
+FEW = 16  # calls: what a compile costs more than constant weights save (ResNet-18: 204 ms, and 15.1 instead of 30.7 ms)
+KEPT = 64  # shapes of a graph
 reports = []  # one Report for each graph compiled, newest last
 warned = set()
 
@@ -53,17 +58,21 @@ class Report:
 def warn_once(text):
     if text not in warned:
         warned.add(text)
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, nnc.NncWarning, stacklevel=3)
 
 
 class Call:
     """One nnc program: takes the arguments of the graph, or of the part of it, that it computes."""
 
-    def __init__(self, lowering, options):
+    def __init__(self, lowering, variant):
         self.low = lowering.lowered()
-        self.single = lowering.single
-        options = {"threads": torch.get_num_threads(), **options}
-        self.program = nnc.compile(self.low.text, weights=self.low.weights or None, **options) if self.low.text else None
+        self.single, self.program = lowering.single, None
+        if self.low.text:
+            options = {"threads": torch.get_num_threads(), **variant.options}
+            self.program = nnc.compile(self.low.text, weights=self.low.weights or None, **options)
+            if variant.memory:
+                self.program._share(variant.memory)
+            variant.memory = self.program
 
     def __call__(self, *args):
         low = self.low
@@ -104,14 +113,16 @@ def mark(t):
 
 
 class Variant:
-    """A graph compiled for one set of shapes and weights."""
+    """A graph compiled for one set of shapes and weights, within machine_lock. others: it shares memory with those of the same weights."""
 
-    def __init__(self, gm, args, static, options):
-        self.weights = {i: args[i] for i in static}
-        self.marks = [mark(t) for t in self.weights.values()]
+    def __init__(self, gm, args, static, options, others):
+        self.weights = {i: args[i].detach() for i in static}  # keeps the memory: no other tensor comes to its address
+        self.marks = {i: mark(t) for i, t in self.weights.items()}
+        self.memory = next((v.memory for v in others if v.marks == self.marks), None)  # a program
+        self.options, self.calls = options, 0
         start = time.perf_counter()
         try:
-            self.run = self.compile(gm, args, options)
+            self.run = self.compile(gm, args)
         except nnc.UsageError:  # of the options
             raise
         except nnc.Error as e:
@@ -120,23 +131,20 @@ class Variant:
             self.run = gm
         reports[-1].seconds = time.perf_counter() - start
 
-    def current(self, args):
-        return all(mark(args[i]) == m for i, m in zip(self.weights, self.marks))
+    def changed(self, args):
+        """The weights that are others in these arguments, or have been written to, by index."""
+        return [i for i, m in self.marks.items() if mark(args[i]) != m]
 
-    def stale(self):
-        """One of its weights has been overwritten since."""
-        return any(mark(t) != m for t, m in zip(self.weights.values(), self.marks))
-
-    def compile(self, gm, args, options):
+    def compile(self, gm, args):
         devices = {a.device.type for a in args if isinstance(a, torch.Tensor) and a.dim()}
         if devices == {"cuda"}:
-            options = {"target": "cuda", **options}  # nnc.DeviceError where nnc finds none
+            self.options = {"target": "cuda", **self.options}  # nnc.DeviceError where nnc finds none
         elif devices - {"cpu"}:
             raise nnc.DeviceError(f"tensors on {', '.join(sorted(devices))}")
         gm = respecialised(gm, args)
         lowering = Lowering(gm, self.weights).run()
         if not lowering.missing:
-            call = Call(lowering, options)
+            call = Call(lowering, self)
             reports.append(Report(1, {}))
             return call
         missing = {}
@@ -152,7 +160,7 @@ class Variant:
             if part.missing:  # an op that only folding could compute, and whose operands another part or PyTorch computes
                 missing.update((str(n.target), why) for n, why in part.missing.items())
                 continue
-            setattr(fused, node.target, Part(Call(part, options)))
+            setattr(fused, node.target, Part(Call(part, self)))
             parts += 1
         reports.append(Report(parts, missing))
         warn_once("nnc: run by PyTorch: " + "; ".join(f"{op} ({why})" for op, why in missing.items()))
@@ -183,26 +191,41 @@ def respecialised(gm, args):
 
 
 class Compiled:
-    """A graph of aten ops, compiled when it is first called with arguments of new shapes or new weights."""
+    """A graph of aten ops, compiled when it is first called with arguments of new shapes or new weights.
+
+    static: the indices of the arguments that are constants of the programs: weights, but for those that keep changing."""
 
     _boxed_call = True
 
     def __init__(self, gm, static, options):
-        self.gm, self.static, self.options = gm, static, options
-        self.variants = {}
-        self.lock = threading.Lock()
+        self.gm, self.weights, self.static, self.options = gm, static, static, options
+        self.variants = {}  # shapes and numbers -> Variants, newest first
+        self.changes = collections.Counter()
 
     def __call__(self, args):
-        key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for i, a in enumerate(args) if i not in self.static)
+        key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for i, a in enumerate(args) if i not in self.weights)
         found = self.find(key, args)
         if not found:
-            with self.lock:
-                found = self.find(key, args) or Variant(self.gm, args, self.static, self.options)
-                self.variants[key] = [found, *(v for v in self.variants.get(key, ()) if v is not found and not v.stale())]
+            with machine_lock:
+                found = self.find(key, args) or self.compile(key, args)
+        found.calls += 1
         return found.run(*args)
 
     def find(self, key, args):
-        return next((v for v in self.variants.get(key, ()) if v.current(args)), None)
+        return next((v for v in self.variants.get(key, ()) if not v.changed(args)), None)
+
+    def compile(self, key, args):
+        """A weight that has changed twice after FEW calls is an input from now on: that costs some packing at each call, but a constant
+        costs a compile at each change."""
+        others = [v for v in self.variants.get(key, ()) if not v.changed(v.weights)]
+        for newest in self.variants.get(key, ())[:1]:
+            self.changes.update(newest.changed(args) if newest.calls <= FEW else ())
+        self.static = frozenset(i for i in self.static if self.changes[i] < 2)
+        found = Variant(self.gm, args, self.static, self.options, [v for of in self.variants.values() for v in of])
+        self.variants[key] = [found, *others[:3]]
+        if len(self.variants) > KEPT:
+            del self.variants[next(iter(self.variants))]
+        return found
 
 
 def compile_graph(gm, example_inputs, options):
@@ -214,20 +237,24 @@ def compile_graph(gm, example_inputs, options):
 
 
 def decompositions():
-    """Those of aten ops that are not in the table."""
-    return {op: f for op, f in core_aten_decompositions().items() if op not in ROWS}
+    """Those of aten ops that are not in the table; two of them PyTorch counts as core."""
+    more = get_decompositions([aten.grid_sampler_2d, aten._native_batch_norm_legit_functional])
+    return {op: f for op, f in (*core_aten_decompositions().items(), *more.items()) if op not in ROWS}
 
 
 def compile_module(module, args=(), kwargs=None, **options):
     """A torch.nn.Module, as it is now, as an nnc.Model for arguments of these shapes; by torch.export and the same table.
 
     Its inputs have the names of forward's parameters, its outputs are y0, y1, ... in the order in which they occur in the result.
-    Raises nnc.UsageError, which names the ops, where nnc cannot express the module."""
-    program = torch.export.export(module, tuple(args), kwargs, strict=False)
-    table = torch.export.default_decompositions()
-    for op in [op for op in table if op in ROWS]:
-        table.pop(op)
-    program = program.run_decompositions(table)
+    Raises nnc.UsageError, which names the ops, where nnc cannot express the module, or PyTorch cannot export it."""
+    recurrent = any(isinstance(m, torch.nn.RNNBase) for m in module.modules())  # only strict export can
+    args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), kwargs))  # one tensor given twice is two inputs
+    try:
+        with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+            program = torch.export.export(module, args, kwargs, strict=recurrent)
+    except Exception as e:  # of many kinds
+        raise nnc.UsageError(f"torch.export cannot trace {type(module).__name__}: {e}") from e
+    program = program.run_decompositions(decompositions())
     given, names = program.graph_signature.input_specs, []
     static = {}
     for i, spec in enumerate(given):
@@ -244,6 +271,8 @@ def compile_module(module, args=(), kwargs=None, **options):
 
 def backend(gm, example_inputs, options=None, **kwargs):
     """The backend "nnc" of torch.compile. options: those of nnc.compile, such as {"math": "fast"}."""
+    if "mode" in kwargs:
+        raise nnc.UsageError(f"mode={kwargs['mode']!r} is for inductor; nnc has the options of nnc.compile: options={{'math': 'fast'}}")
     options = {**(options or {}), **kwargs}
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
         warn_once("nnc: gradients are recorded, so the model is run by PyTorch; call it under torch.inference_mode() or no_grad()")

@@ -196,10 +196,10 @@ class Graph:
     # ---- the text
 
     def text(self, outputs, contents):
-        """The graph that computes the outputs. `contents(name, tensor)` gives the text of a tensor's contents: "" if it is passed
-        by name. Returns the text and the inputs that it has, as (index among the arguments, memory order)."""
+        """The graph that computes the outputs. `contents(value)` gives the text of the contents of one with a tensor. Returns the text
+        and the inputs that it has, as (index among the arguments, memory order)."""
         wanted = set()
-        stack = list(outputs)
+        stack = [*outputs, *(v for v, *_ in self.inputs if v.name)]  # who calls by name passes all
         while stack:
             v = stack.pop()
             if id(v) not in wanted:
@@ -232,7 +232,7 @@ class Graph:
                 return f"{names} = constant : {types} = [{listed}]"
             if not v.weight and t.numel() > 0 and exact(t) and bool((t == t.reshape(-1)[0]).all()):
                 return f"{names} = constant : {types} = splat {number_text(t.reshape(-1)[0].item())}"
-            return f"{names} = param : {types}{contents(v.name or v.label[1:], t)}"
+            return f"{names} = param : {types}{contents(v)}"
         operands = " " + ", ".join(o.label for o in v.operands) if v.operands else ""
         attrs = f" {{{v.attrs}}}" if v.attrs else ""
         loc = f' loc "{v.loc}"' if v.loc else ""

@@ -5,7 +5,7 @@ import math
 import torch
 
 from .graph import Unsupported
-from .ops import TABLE, aten, gather, overloads, pair, row, scaled, select, split, torch_dtype, value
+from .ops import TABLE, aten, gather, moments, overloads, pair, row, scaled, select, split, torch_dtype, value
 
 ROWS = TABLE  # those of ops.py and of this file
 
@@ -82,52 +82,63 @@ def window(g, op, out, x, kernel, stride, padding, n, dtype=None, **attrs):
 
 @row(*overloads("max_pool2d_with_indices", "max_pool3d_with_indices"))
 def _(g, out, x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False):
-    n = 3 if g.target is aten.max_pool3d_with_indices.default else 2
-    dilation = pair(dilation, n)
-    return [
-        window(
-            g,
-            "maxpool",
-            out[0],
-            x,
-            kernel,
-            stride,
-            padding,
-            n,
-            ceil_mode=int(ceil_mode),
-            dilations=dilation if any(d != 1 for d in dilation) else None,
-        ),
-        None,
-    ]
+    return maxpool(g, out, x, kernel, stride, padding, dilation, ceil_mode, 3 if g.target is aten.max_pool3d_with_indices.default else 2)
+
+
+def maxpool(g, out, x, kernel, stride, padding, dilation, ceil_mode, n):
+    """The largest of each window, and a function that makes their places in the plane, counted row-major."""
+    kernel, dilation = pair(kernel, n), pair(dilation, n)
+    given = {"ceil_mode": int(ceil_mode), "dilations": dilation if any(d != 1 for d in dilation) else None}
+
+    def places():
+        at = window(g, "argmaxpool", out[1], x, kernel, stride, padding, n, "i64", **given)
+        flat, unit = value(g, 0, "i64"), 1
+        for d in reversed(range(n)):
+            size = value(g, kernel[d], "i64")
+            first = torch.arange(out[1].shape[d - n]) * (pair(stride, n)[d] if stride else kernel[d]) - pair(padding, n)[d]
+            inside = scaled(g, "i64", g.op("mod", at, size), dilation[d])
+            place = g.op("add", inside, g.known(first.reshape(-1, *[1] * (n - 1 - d))))
+            flat, unit, at = g.op("add", flat, scaled(g, "i64", place, unit)), unit * x.shape[d - n], g.op("div", at, size)
+        return flat
+
+    return [window(g, "maxpool", out[0], x, kernel, stride, padding, n, **given), places]
 
 
 for _n in (1, 2, 3):
 
     @row(*overloads(f"avg_pool{_n}d"))
     def _avgpool(g, out, x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, n=_n):
-        if divisor_override:
-            raise Unsupported("avg_pool with divisor_override")
-        return window(g, "avgpool", out, x, kernel, stride, padding, n, ceil_mode=int(ceil_mode), count_include_pad=int(count_include_pad))
+        if divisor_override and ceil_mode:
+            raise Unsupported("avg_pool with divisor_override and ceil_mode")
+        whole = int(count_include_pad or bool(divisor_override))
+        y = window(g, "avgpool", out, x, kernel, stride, padding, n, ceil_mode=int(ceil_mode), count_include_pad=whole)
+        return scaled(g, y.dtype, y, math.prod(pair(kernel, n)) / divisor_override) if divisor_override else y
 
 
-@row(*overloads("_adaptive_avg_pool2d"))
+def sections(x, size):
+    """The kernel of windows that divide the last dimensions evenly; None: they are of several sizes."""
+    spatial = x.shape[-len(size) :]
+    return None if any(s % o for s, o in zip(spatial, size)) else [s // o for s, o in zip(spatial, size)]
+
+
+@row(*overloads("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"))
 def _(g, out, x, size):
-    n, spatial = 2, x.shape[-2:]
-    if all(s == 1 for s in size) and x.rank == 4:
+    n, kernel = len(size), sections(x, size)
+    if all(s == 1 for s in size) and x.rank == n + 2:
         return g.op("global_avgpool", x, shape=out.shape)
-    if all(s % o == 0 for s, o in zip(spatial, size)):
-        kernel = [s // o for s, o in zip(spatial, size)]
+    if kernel:
         return x if kernel == [1] * n else window(g, "avgpool", out, x, kernel, kernel, 0, n)
+    if n == 3:
+        raise Unsupported("adaptive_avg_pool3d into windows of several sizes")
     return resampled(g, x, out, lambda t, s, d: aten._adaptive_avg_pool2d(t, s))
 
 
-@row(*overloads("adaptive_max_pool2d"))
+@row(*overloads("adaptive_max_pool2d", "adaptive_max_pool3d"))
 def _(g, out, x, size):
-    spatial = x.shape[-2:]
-    if any(s % o for s, o in zip(spatial, size)):
-        raise Unsupported("adaptive_max_pool2d into windows of several sizes")
-    kernel = [s // o for s, o in zip(spatial, size)]
-    return [window(g, "maxpool", out[0], x, kernel, kernel, 0, 2), None]
+    kernel = sections(x, size)
+    if not kernel:
+        raise Unsupported("adaptive_max_pool into windows of several sizes")
+    return maxpool(g, out, x, kernel, kernel, 0, 1, False, len(size))
 
 
 def resampled(g, x, out, resize, scales=(None, None)):
@@ -229,9 +240,10 @@ def batchnorm(g, x, weight, bias, mean, var, eps):
 
 @row(*overloads("_native_batch_norm_legit.no_stats"))
 def _(g, out, x, weight, bias, training, momentum, eps):
-    """InstanceNorm: by the moments of each channel."""
-    if x.shape[0] != 1:
-        raise Unsupported("batch_norm by the statistics of a batch")
+    """By the statistics of the batch, which InstanceNorm puts into the channels."""
+    if x.shape[0] != 1 or x.rank < 3:
+        var, mean = moments(g, x, [0, *range(2, x.rank)], 0, False)
+        return [batchnorm(g, x, weight, bias, mean, var, eps), None, None]
     return [normalized(g, "groupnorm", x, weight, bias, [x.shape[1]], num_groups=x.shape[1], eps=float(eps)), None, None]
 
 
@@ -261,8 +273,12 @@ def normalized(g, op, x, weight, bias, shape, **attrs):
 # ---- attention
 
 
-def attention(g, q, k, v, mask, causal, scale, dropout_p=0):
-    """softmax(q k' scale + mask) v. Heads of k and v may be fewer than those of q."""
+def attention(g, *args):
+    return weighted(g, *args)[0]
+
+
+def weighted(g, q, k, v, mask, causal, scale, dropout_p=0):
+    """softmax(q k' scale + mask) v, and the softmax. Heads of k and v may be fewer than those of q."""
     if dropout_p:
         raise Unsupported("dropout in training")
     if q.rank == 4 and k.shape[1] != q.shape[1]:
@@ -284,8 +300,9 @@ def attention(g, q, k, v, mask, causal, scale, dropout_p=0):
     if causal:
         rows, columns = (g.op("iota", shape=s.shape[-2:], dtype="i64", dim=d) for d in (0, 1))
         s = select(g, g.op("ge", rows, columns, dtype="bool"), s, value(g, -math.inf, s.dtype))
-    y = g.matmul(g.op("softmax", s, axis=s.rank - 1), v)
-    return y if mask is None else select(g, blind(g, mask), value(g, 0, y.dtype), y)
+    weights = g.op("softmax", s, axis=s.rank - 1)
+    y = g.matmul(weights, v)
+    return y if mask is None else select(g, blind(g, mask), value(g, 0, y.dtype), y), weights
 
 
 def blind(g, mask):
@@ -321,7 +338,9 @@ def _(g, out, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=
 
 
 def self_attention(g, x, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_type):
-    """Multi-head attention of x[B,T,E] with itself. mask: True where a query does not look, for all queries with mask_type 1."""
+    """Multi-head attention of x[B,T,E] with itself, and its weights of each head.
+
+    mask: True where a query does not look, for all queries with mask_type 1."""
     b, t, e = x.shape
     y = g.reshape(linear(g, x, qkv, qkv_bias), [b, t, 3, heads, e // heads])
     q, k, v = (g.reshape(p, [b, heads, t, e // heads]) for p in split(g, g.transpose(y, [2, 0, 3, 1, 4]), [1, 1, 1], 0))
@@ -330,15 +349,16 @@ def self_attention(g, x, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_
             mask = g.op("not", mask)
         if mask_type == 1:
             mask = g.reshape(mask, [b, 1, 1, t])
-    y = attention(g, q, k, v, mask, False, None)
-    return linear(g, g.reshape(g.transpose(y, [0, 2, 1, 3]), [b, t, e]), out_weight, out_bias)
+    y, weights = weighted(g, q, k, v, mask, False, None)
+    return linear(g, g.reshape(g.transpose(y, [0, 2, 1, 3]), [b, t, e]), out_weight, out_bias), weights
 
 
 @row(*overloads("_native_multi_head_attention"))
 def _(g, out, q, k, v, embed_dim, heads, qkv, qkv_bias, out_weight, out_bias, mask=None, need_weights=True, average=True, mask_type=None):
-    if need_weights or k is not q or v is not q:
-        raise Unsupported("attention that is not of a tensor with itself, or that returns its weights")
-    return [self_attention(g, q, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_type), None]
+    if k is not q or v is not q:
+        raise Unsupported("attention that is not of a tensor with itself")
+    y, weights = self_attention(g, q, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_type)
+    return [y, g.reduce("reduce_mean", weights, [1], False) if average else weights]
 
 
 @row(*overloads("_transformer_encoder_layer_fwd"))
@@ -370,7 +390,7 @@ def _(
         return normalized(g, "layernorm", x, weight, bias, x.shape[-1:], axis=x.rank - 1, eps=float(eps))
 
     def attend(x):
-        return self_attention(g, x, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_type)
+        return self_attention(g, x, heads, qkv, qkv_bias, out_weight, out_bias, mask, mask_type)[0]
 
     def feed(x):
         return linear(g, g.op("gelu" if use_gelu else "relu", linear(g, x, up, up_bias)), down, down_bias)
@@ -380,3 +400,53 @@ def _(
         return g.op("add", x, feed(norm(x, weight2, bias2)))
     x = norm(g.op("add", x, attend(x)), weight1, bias1)
     return norm(g.op("add", x, feed(x)), weight2, bias2)
+
+
+# ---- recurrent layers
+
+
+def one_way(g, kind, x, state, w, r, b=None, rb=None, reverse=False):
+    """A layer in one direction over x[T,B,I], from state[B,H] (of an LSTM also its cells): the outputs and the last state."""
+    turn = lambda v: g.op("flip", v, axes=[0]) if reverse else v
+    (t, n), h, more = x.shape[:2], state[0].shape[1], []
+    if kind == "gru":  # of the third gate the bias of the state is multiplied with the gate r
+        zero = g.broadcast(value(g, 0, x.dtype), [h])
+        more = [zero if rb is None else g.slice(rb, 0, 2 * h, 3 * h)]
+        rb = rb and g.concat([g.slice(rb, 0, 0, 2 * h), zero], 0)
+    parts = linear(g, turn(x), w, b and g.op("add", b, rb))
+    types = [((t, n, h), x.dtype)] + [((n, h), x.dtype)] * (len(state) - 1)
+    op, attrs = ("rnn", {"activation": "relu"}) if kind == "rnn_relu" else (kind.removesuffix("_tanh"), {})
+    y, *cells = g.node(op, (parts, g.transpose(r, [1, 0]), *more, *state), types, attrs)
+    return turn(y), [g.reshape(g.slice(y, 0, t - 1, t), [n, h]), *cells]
+
+
+@row(*overloads("mkldnn_rnn_layer"))
+def _(g, out, x, w, r, b, rb, h0, c0, reverse, sizes, mode, hidden, layers, has_biases, bidirectional, batch_first, train):
+    """PyTorch makes it of each layer and direction of an LSTM."""
+    if mode != 2 or sizes or layers != 1 or bidirectional or batch_first:
+        raise Unsupported("this form of a recurrent layer")
+    state = [g.reshape(v, [x.shape[1], hidden]) for v in (h0, c0)]
+    y, state = one_way(g, "lstm", x, state, w, r, *((b, rb) if has_biases else ()), reverse=reverse)
+    return [y, *(g.reshape(v, o.shape) for v, o in zip(state, out[1:])), None]
+
+
+for _kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+
+    @row(*overloads(f"{_kind}.input"))
+    def _recurrent(g, out, x, state, params, biases, layers, dropout, train, bidirectional, batch_first, kind=_kind):
+        """As torch.export keeps the layers."""
+        ways, each = 1 + bidirectional, 4 if biases else 2
+        state = state if kind == "lstm" else [state]
+        if train and dropout or x.rank != 3 or len(params) != layers * ways * each:
+            raise Unsupported("a recurrent layer with dropout or projections, or without a batch")
+        x, last = g.transpose(x, [1, 0, 2]) if batch_first else x, []
+        for i in range(layers * ways):
+            if i % ways == 0:
+                source, found = x, []
+            first = [g.reshape(g.slice(v, 0, i, i + 1), v.shape[1:]) for v in state]
+            y, ends = one_way(g, kind, source, first, *params[i * each : (i + 1) * each], reverse=i % ways == 1)
+            last.append(ends)
+            found.append(y)
+            x = g.concat(found, 2)
+        ends = [g.reshape(g.concat(list(v), 0), first.shape) for v, first in zip(zip(*last), state)]
+        return [g.transpose(x, [1, 0, 2]) if batch_first else x, *ends]

@@ -1,5 +1,6 @@
 """From an FX graph of aten ops to the text of nnc graphs, and the plan of which parts nnc runs."""
 
+import hashlib
 from dataclasses import dataclass, field
 
 import torch
@@ -9,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from .graph import Graph, Unsupported, Value, memory_order
 from .layers import ROWS
-from .ops import torch_dtype
+from .ops import aten, torch_dtype
 
 
 @dataclass
@@ -71,9 +72,12 @@ class Lowering:
             raise Unsupported("not an aten op")
         args, kwargs = pytree.tree_map_only(torch.fx.Node, self.env.__getitem__, (node.args, dict(node.kwargs)))
         operands = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, (Value, Foreign))]
+        if isinstance(val, torch.Tensor) and 0 in val.shape:
+            return self.g.known(torch.empty(tuple(map(concrete, val.shape)), dtype=val.dtype))
         if any(isinstance(x, Foreign) for x in operands):
             raise Unsupported("an operand whose shape or type nnc cannot express")
         pure = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded not in node.target.tags
+        pure = pure and node.target is not aten.as_strided.default  # whose operand has other strides when it is known
         if pure and all(x.known for x in operands):
             return self.fold(node, args, kwargs)
         self.g.loc, self.g.target, self.g.fx = path_of(node), node.target, node
@@ -129,8 +133,11 @@ class Lowering:
     def written(self, outputs):
         weights = {}
 
-        def contents(name, tensor):
-            weights[name] = tensor.contiguous()
+        def contents(v):
+            name, tensor = v.name or v.label[1:], v.tensor.contiguous()
+            if tensor is not v.tensor or not v.weight:  # programs that share memory know a tensor by name and address
+                name += "." + hashlib.blake2b(tensor.reshape(-1).view(torch.uint8).numpy(), digest_size=8).hexdigest()
+            weights[name] = tensor
             return f' = gen("{name}", seed=0, scale=1)'
 
         text, inputs = self.g.text(outputs, contents)

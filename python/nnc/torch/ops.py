@@ -140,6 +140,68 @@ for _name, _op in {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor
         return g.op(op if t == "bool" else "bit_" + op, value(g, a, t), value(g, b, t))
 
 
+for _name, _op in {"left": "shl", "right": "shr"}.items():
+
+    @row(*overloads(*(f"bitwise_{_name}_shift.{o}" for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor"))))
+    @row(*overloads(*(f"__{_name[0]}shift__.{o}" for o in ("Tensor", "Scalar"))))
+    def _shift(g, out, a, b, op=_op):
+        t = dtype_of(out)
+        return g.op(op, value(g, a, t), value(g, b, t))
+
+
+for _name in ("min", "max"):
+
+    @row(*overloads("f" + _name))
+    def _fextreme(g, out, a, b, op=_name):
+        """Of a number and a NaN it is the number."""
+        a, b = (value(g, v, dtype_of(out)) for v in (a, b))
+        y = g.op(op, a, b)
+        if not y.is_float:
+            return y
+        y = select(g, g.op("isnan", b, dtype="bool"), a, y)
+        return select(g, g.op("isnan", a, dtype="bool"), b, y)
+
+
+@row(*overloads("copysign.Tensor", "copysign.Scalar"))
+def _(g, out, a, b):
+    return signed(g, g.op("abs", value(g, a, dtype_of(out))), value(g, b, dtype_of(out)))
+
+
+def negative(g, x):
+    """Whether the sign of x is set, also that of zero."""
+    zero = value(g, 0, x.dtype)
+    return g.op("or", g.op("lt", x, zero, dtype="bool"), g.op("lt", g.op("recip", x), zero, dtype="bool"))
+
+
+def signed(g, a, like):
+    """a >= 0 with the sign of `like`."""
+    return select(g, negative(g, like), g.op("neg", a), a)
+
+
+@row(*overloads("atan2"))
+def _(g, out, y, x):
+    """By the arctangent of the smaller over the larger magnitude: 0 of zeros, 1 of infinities."""
+    t = dtype_of(out)
+    y, x = value(g, y, t), value(g, x, t)
+    a, b = g.op("abs", y), g.op("abs", x)
+    low, high = g.op("min", a, b), g.op("max", a, b)
+    equal = g.op("eq", low, high, dtype="bool")
+    q = select(g, equal, value(g, 1, t), g.op("div", low, high))
+    q = select(g, g.op("eq", high, value(g, 0, t), dtype="bool"), value(g, 0, t), q)
+    r = g.op("atan", q)
+    r = select(g, g.op("gt", a, b, dtype="bool"), g.op("sub", value(g, math.pi / 2, t), r), r)
+    return signed(g, select(g, negative(g, x), g.op("sub", value(g, math.pi, t), r), r), y)
+
+
+@row(*overloads("round.decimals"))
+def _(g, out, x, *, decimals):
+    if not x.is_float:
+        raise Unsupported("digits of integers")
+    by = value(g, 10.0 ** abs(decimals), x.dtype)
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return g.op(back, g.op("round", g.op(there, x, by)), by)
+
+
 def select(g, c, a, b):
     return g.op("select", c, a, b, dtype=a.dtype)
 
@@ -573,20 +635,29 @@ for _name, _op in {"any": "reduce_max", "all": "reduce_min"}.items():
 
 @row(*overloads("linalg_vector_norm"))
 def _(g, out, x, ord=2, dim=None, keepdim=False, dtype=None):
-    x, axes = wide(g, g.cast(x, dtype_of(out))), axes_of(x, dim)
+    return g.cast(norm(g, g.cast(x, dtype_of(out)), ord, axes_of(x, dim), keepdim), dtype_of(out))
+
+
+@row(*overloads("_cdist_forward"))
+def _(g, out, a, b, p, mode):
+    a, b = (g.reshape(v, [*v.shape[:-2], *pair, v.shape[-1]]) for v, pair in ((a, (a.shape[-2], 1)), (b, (1, b.shape[-2]))))
+    return norm(g, g.op("sub", a, b), p, [-1], False)
+
+
+def norm(g, x, ord, axes, keepdim):
+    """In f32 of f16 and bf16."""
+    x = wide(g, x)
     a = g.op("abs", x)
     if abs(ord) == math.inf:
-        y = g.reduce("reduce_max" if ord > 0 else "reduce_min", a, axes, keepdim)
-    elif ord == 0:
-        y = g.reduce("reduce_sum", g.cast(truth(g, x), x.dtype), axes, keepdim)
-    elif ord == 1:
-        y = g.reduce("reduce_sum", a, axes, keepdim)
-    elif ord == 2:
-        y = g.op("sqrt", g.reduce("reduce_sum", g.op("square", x), axes, keepdim))
-    else:
-        total = g.reduce("reduce_sum", g.op("pow", a, value(g, ord, x.dtype)), axes, keepdim)
-        y = g.op("pow", total, value(g, 1 / ord, x.dtype))
-    return g.cast(y, dtype_of(out))
+        return g.reduce("reduce_max" if ord > 0 else "reduce_min", a, axes, keepdim)
+    if ord == 0:
+        return g.reduce("reduce_sum", g.cast(truth(g, x), x.dtype), axes, keepdim)
+    if ord == 1:
+        return g.reduce("reduce_sum", a, axes, keepdim)
+    if ord == 2:
+        return g.op("sqrt", g.reduce("reduce_sum", g.op("square", x), axes, keepdim))
+    total = g.reduce("reduce_sum", g.op("pow", a, value(g, ord, x.dtype)), axes, keepdim)
+    return g.op("pow", total, value(g, 1 / ord, x.dtype))
 
 
 @row(*overloads("logsumexp"))
@@ -695,6 +766,26 @@ def _(g, out, x, a, b):
     if perm:
         perm[a], perm[b] = perm[b], perm[a]
     return g.transpose(x, perm)
+
+
+@row(*overloads("diagonal", "diagonal_copy"))
+def _(g, out, x, offset=0, dim1=0, dim2=1):
+    if 0 in out.shape:
+        raise Unsupported("a tensor without elements")
+    a, b = dim1 % x.rank, dim2 % x.rank
+    rest = [d for d in range(x.rank) if d not in (a, b)]
+    n, m = x.shape[a], x.shape[b]
+    y = g.reshape(g.transpose(x, [*rest, a, b]), [*(x.shape[d] for d in rest), n * m])
+    first = max(offset, -offset * m)
+    return g.slice(y, -1, first, first + (out.shape[-1] - 1) * (m + 1) + 1, m + 1)
+
+
+@row(*overloads("unfold", "unfold_copy"))
+def _(g, out, x, dim, size, step):
+    d = axis_of(x, dim)
+    index = torch.arange(out.shape[d])[:, None] * step + torch.arange(size)
+    y = gather(g, x, g.known(index), d)
+    return g.transpose(y, [*range(d + 1), *range(d + 2, y.rank), d + 1])
 
 
 @row(*overloads("t"))
@@ -863,6 +954,14 @@ def _(g, out, x, src, dim=0, start=None, end=None, step=1):
     return g.concat(parts, dim)
 
 
+@row(*overloads("diagonal_scatter"))
+def _(g, out, x, src, *where):
+    at = torch.arange(math.prod(x.shape)).reshape(x.shape)
+    at.diagonal(*where).copy_(at.numel() + torch.arange(math.prod(src.shape)).reshape(src.shape))
+    both = g.concat([g.reshape(v, [math.prod(v.shape)]) for v in (x, g.cast(src, x.dtype))], 0)
+    return gather(g, both, g.known(at), 0)
+
+
 @row(*overloads("select_scatter"))
 def _(g, out, x, src, dim, index):
     n = x.shape[dim]
@@ -926,10 +1025,13 @@ def _(g, out, x, indices):
 
 @row(*overloads("index_put", "_unsafe_index_put"))
 def _(g, out, x, indices, values, accumulate=False):
-    if len(indices) == 1 and indices[0].dtype == "bool" and math.prod(values.shape) == 1 and not accumulate:
-        mask = indices[0]
-        mask = g.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)])
-        return select(g, mask, g.reshape(values, ()), x)
+    if len(indices) == 1 and indices[0].dtype == "bool" and not accumulate:
+        mask, row = indices[0], values.shape
+        if row[:1] == (1,) and len(row) > x.rank - mask.rank:
+            row = () if math.prod(row) == 1 else row[1:]
+        if len(row) <= x.rank - mask.rank:  # the same for all that the mask picks
+            mask = g.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)])
+            return select(g, mask, g.reshape(values, row), x)
     at, rest, shape, index, stay = places(g, x, indices)
     n, before = len(shape), at[0] if stay else 0
     rests = [x.shape[d] for d in rest]
@@ -966,8 +1068,28 @@ def _(g, out, x, dim, index, src):
     return scatter(g, x, dim, index, src, "add")
 
 
+@row(*overloads("scatter_reduce.two"))
+def _(g, out, x, dim, index, src, reduce, *, include_self=True):
+    if x.dtype == "bool":
+        raise Unsupported("bool operand")
+    op = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    if not include_self:
+        info = (torch.finfo if x.is_float else torch.iinfo)(out.dtype)
+        low, high = (-math.inf, math.inf) if x.is_float else (info.min, info.max)
+        x = scatter(g, x, dim, index, {"add": 0, "mul": 1, "max": low, "min": high}[op], None)
+    y = scatter(g, x, dim, index, src, op)
+    if reduce != "mean":
+        return y
+    one = value(g, 1, x.dtype)
+    count = scatter(g, g.broadcast(one if include_self else value(g, 0, x.dtype), x.shape), dim, index, 1, "add")
+    count = count if include_self else g.op("max", count, one)
+    return g.op("div", y, count) if x.is_float else floor_divide(g, y, count)
+
+
 @row(operator.getitem)
 def _(g, out, xs, i):
+    if callable(xs[i]):  # a result that is seldom used
+        xs[i] = xs[i]()
     if xs[i] is None:
         raise Unsupported("a result that nnc does not compute")
     return xs[i]
