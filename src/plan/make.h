@@ -11,7 +11,7 @@
 enum { NNC_MAX_DEVICES = 64 };
 /* How the kernels of a device get machine code. */
 typedef struct nnc_compiler {
-    const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
+    const nnc_emitter *(*emitter)(void); /* called on a cache miss, by a thread that emits. NULL or NULL result: kernels are interpreted */
     const char *version;             /* part of the key; known without loading */
     int unit;                        /* functions per object, from consecutive kernels of the target; 0 = 1. With one function, models share
                                       * objects in the cache. More suit compilers with a high fixed cost */

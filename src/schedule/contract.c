@@ -112,17 +112,24 @@ static bool find_product(const nnc_kernel *k, product *p)
     return find_roles(k, false, p);
 }
 
+/* Does the kernel compute with its place along axis a? Then a has neither vectors nor strips. */
+static bool counts(const nnc_kernel *k, int a)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_index && k->ins[i].i == a)
+            return true;
+    return false;
+}
+
 /* The outer axis along which weights and all results lie, and the source, too, or which it does not see, or -1. */
 static int weights_axis(const nnc_kernel *k, const product *p)
 {
     for (int a = 0; a < k->n_outer; a++) {
         bool ok = k->ins[p->w].at.k[a] == 1 && (k->ins[p->x].at.k[a] == 1 || !(p->xs >> a & 1)) &&
-                  k->axis[a].extent >= 2;
+                  k->axis[a].extent >= 2 && !counts(k, a);
         for (int i = 0; i < k->n_ins && ok; i++)
             if (k->ins[i].op == KO_store)
                 ok = k->ins[i].at.k[a] == 1;
-        for (int i = 0; i < k->n_ins && ok; i++)
-            ok = k->ins[i].op != KO_index || k->ins[i].i != a;
         if (ok)
             return a;
     }
@@ -145,9 +152,8 @@ static int source_axis(const nnc_kernel *k, const product *p)
 {
     int best = -1;
     for (int a = 0; a < k->n_outer; a++) {
-        bool ok = p->xs >> a & 1 && !(p->ws >> a & 1) && k->axis[a].extent > 1;
-        for (int i = 0; i < k->n_ins && ok; i++)
-            ok = k->ins[i].op != KO_index || k->ins[i].i != a;
+        const bool ok =
+            p->xs >> a & 1 && !(p->ws >> a & 1) && k->axis[a].extent > 1 && !counts(k, a);
         if (ok && (best < 0 || k->axis[a].extent >= 4 || k->axis[best].extent < 4))
             best = a;
     }
@@ -160,10 +166,7 @@ static int second_axis(const nnc_kernel *k, const product *p, int u)
     int a = u - 1;
     while (a >= 0 && !(p->xs >> a & 1 && !(p->ws >> a & 1) && k->axis[a].extent > 1))
         a--;
-    for (int i = 0; i < k->n_ins && a >= 0; i++)
-        if (k->ins[i].op == KO_index && k->ins[i].i == a)
-            return -1;
-    return a;
+    return a >= 0 && counts(k, a) ? -1 : a;
 }
 
 /* Elements of the sums in a machine's vector, and vectors of weights at once. */
@@ -626,7 +629,7 @@ static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_
         return true;
     bool ok = nnc_sched_put(&k->sched, KD_tile, r, TERMS);
     for (int a = r - 1; a >= 0 && ok; a--)
-        if (a != v && p->ws >> a & 1 && !(p->xs >> a & 1))
+        if (a != v && p->ws >> a & 1 && !(p->xs >> a & 1) && !counts(k, a))
             ok = nnc_sched_put(&k->sched, KD_tile, a, nnc_max64(local / (TERMS * panel), 1)) &&
                  nnc_sched_put(&k->sched, KD_unroll, a, 1);
     const int64_t extent = k->axis[u].extent,
@@ -659,6 +662,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     nnc_kschedule *s = &k->sched;
     product p;
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128, lanes;
+    nnc_kpanel panel;
     *done = false;
     int v = -1;
     for (int turned = 0; turned < 2 && v < 0; turned++) { /* gradients of weights have no weights */
@@ -685,11 +689,11 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
-        ok = ok && tile_sum(k, &p, u, v, t) && tile_terms(k, &p, u, n, t);
+        if (nnc_kernel_panel(k, &panel)) /* of which a block of terms would be a part */
+            ok = ok && tile_sum(k, &p, u, v, t) && tile_terms(k, &p, u, n, t);
     }
-    nnc_kpanel panel;
     double ns = block_ns(k, &p, v, lanes);
-    if (ok && !nnc_kernel_panel(k, &panel)) {
+    if (ok && nnc_kernel_added_axis(k) < 0 && !nnc_kernel_panel(k, &panel)) {
         ok = nnc_sched_put(s, KD_panel, -1, panel.bytes);
         k->scratch_bytes = nnc_kernel_scratch(k);
         ns += (double)nnc_kernel_points(k, panel.axes) * nnc_value_ns(k, panel.x);

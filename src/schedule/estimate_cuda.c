@@ -2,8 +2,8 @@
  * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
  * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
  * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger.
- * Recurrences go by the cycles of their steps (cuda_steps.c), attention and contractions by
- * their own estimates (attend.c, cuda_contract.c). */
+ * Recurrences go by the cycles of their steps (cuda_steps.c), attention and contractions by their own estimates (attend.c,
+ * cuda_contract.c). */
 #include "schedule/schedule.h"
 
 #include <math.h>

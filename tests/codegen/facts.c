@@ -493,9 +493,6 @@ TEST(rows_of_long_chains)
     }
 }
 
-/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
- * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
- * fast ones. */
 /* Threads that a kernel of n results of the op is divided among, of two. */
 static int64_t parts_of(const char *op, int n, bool interpreted)
 {
@@ -522,6 +519,23 @@ TEST(short_kernels_are_divided_where_it_pays)
     CHECK_INT(parts_of("exp", 64, true), 1);
 }
 
+/* Work items of elementwise kernels divide evenly among the threads. */
+TEST(elementwise_work_items_are_even)
+{
+    nnc_target t = ck_target;
+    for (t.threads = 1; t.threads <= 6; t.threads++)
+        for (int n = 200000; n < 2000000; n += n / 3) {
+            char text[100];
+            snprintf(text, sizeof text,
+                "graph @t {\n%%x = input : f32[%d]\n%%y = exp %%x\nreturn %%y }", n);
+            lowered l = lower_for(text, &t, MATH_ulp2);
+            if (!l.k || (l.k->sched.domain > 1 && l.k->sched.domain % t.threads))
+                test_fail(__FILE__, __LINE__, "%d elements, %d threads: %lld work items", n,
+                    t.threads, l.k ? (long long)l.k->sched.domain : 0);
+            end(&l);
+        }
+}
+
 /* What a block computes of its source counts, too: 192 rows of mish before a product of 8 columns ran on one thread of two. */
 TEST(prologues_are_divided_where_it_pays)
 {
@@ -538,6 +552,9 @@ TEST(prologues_are_divided_where_it_pays)
     }
 }
 
+/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
+ * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
+ * fast ones. */
 TEST(contraction_schedules)
 {
     static const struct {
@@ -641,6 +658,17 @@ TEST(threads_divide_panels)
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 0) >= 49, at[i].whole);
         end(&l);
     }
+}
+
+/* Threads divide the places of a convolution that has no more weights than source and results, so that each reads what it wrote. */
+TEST(threads_divide_places)
+{
+    lowered l = lower_at(512, 2,
+        "%%x = input : f32[196,96]\n%%p = input : f32[18,96,32]\n"
+        "%%t = transpose %%p {perm=[0,2,1]}\n%%w = reshape %%t {shape=[576,96]}\n"
+        "%%y = linear %%x, %%w\nreturn %%y }");
+    CHECK(l.k && nnc_kernel_blocks(l.k, 0) == 2 && l.k->sched.domain == 36);
+    end(&l);
 }
 
 /* Rows of an image are divided among threads, too: an odd number of channels' panels does not shorten its blocks. */

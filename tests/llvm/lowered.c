@@ -344,6 +344,8 @@ static void contraction_for(
     if (!sched || (blocked >= 0 && nnc_sched_has(sched, KD_unroll) != blocked) ||
         (panel >= 0 && nnc_sched_has(sched, KD_panel) != panel))
         test_fail(__FILE__, __LINE__, "no kernel, or another schedule: %s", text);
+    if (sched)
+        CHECK_OK(nnc_schedule_verify(s.k[0], test_sink));
     if (s.n != 1 || !run_set(&s, e, 3))
         test_fail(__FILE__, __LINE__, "%s", text);
     terms = 1;
@@ -471,10 +473,22 @@ TEST(blocks_of_terms)
         "%z = matmul %i, %q\n%a = add %z, %c\n%h = relu %a\n%o = add %h, %s\nreturn %o }",
         "%x = input : f32[37,1024]\n%p = input : f32[3,1024,32]\n%y = fused %x, %p {\n"
         "%i = input : f32[37,1024]\n%q = input : f32[3,1024,32]\n%t = transpose %q "
-        "{perm=[1,0,2]}\n%w = reshape %t {shape=[1024,96]}\n%z = matmul %i, %w\nreturn %z }"};
+        "{perm=[1,0,2]}\n%w = reshape %t {shape=[1024,96]}\n%z = matmul %i, %w\nreturn %z }",
+        /* panels that the epilogue counts */
+        "%x = input : f32[37,1024]\n%p = input : f32[3,1024,32]\n%y = fused %x, %p {\n"
+        "%i = input : f32[37,1024]\n%q = input : f32[3,1024,32]\n%t = transpose %q "
+        "{perm=[1,0,2]}\n%w = reshape %t {shape=[1024,96]}\n%z = matmul %i, %w\n"
+        "%r = reshape %z {shape=[37,3,32]}\n%n = iota {dim=1} : f32[37,3,32]\n"
+        "%o = add %r, %n\nreturn %o }"};
+    static const char computed[] =
+        "graph @t {\n%x = input : f32[39,1100]\n%w = input : f32[1100,50]\n"
+        "%y = fused %x, %w {\n%i = input : f32[39,1100]\n%q = input : f32[1100,50]\n"
+        "%c = sigmoid %i\n%z = matmul %c, %q\nreturn %z }\nreturn %y }";
     const nnc_emitter *e = kb_emitter();
     nnc_target small = *kb_host();
     small.l2_bytes = 64 << 10;
+    if (e) /* a panel has all terms */
+        contraction_for(e, &small, computed, true, true);
     for (size_t i = 0; e && i < NNC_COUNT(bodies); i++) {
         char text[900];
         NNC_LOCAL(nnc_arena) a = {0};

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static atomic_int emitted;
 static int asked;
@@ -212,6 +213,17 @@ TEST(objects_without_an_interpreter)
     nnc_plan_destroy(p);
 }
 
+/* Kernel i of a plan, in `a`. */
+static nnc_kernel *kernel_of(const nnc_plan *p, int i, nnc_arena *a)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, "k", p->kernel[i].ir, strlen(p->kernel[i].ir));
+    nnc_kernel *k = nnc_schedule_parse(&s, a, test_sink);
+    if (k)
+        k->hash = nnc_kernel_hash(k);
+    return k;
+}
+
 /* Kernels that differ but have the same ops and the same 32 bits of their hashes: both keep code of their own. */
 TEST(equal_names_of_other_kernels)
 {
@@ -227,12 +239,9 @@ TEST(equal_names_of_other_kernels)
     nnc_arena_init(&a, 0);
     nnc_arena_init(&m.scratch, 0);
     for (int i = 0; from && i < 2; i++) {
-        nnc_scan s;
-        nnc_scan_init(&s, "k", from->kernel[i].ir, strlen(from->kernel[i].ir));
-        nnc_kernel *parsed = nnc_schedule_parse(&s, &a, test_sink);
+        nnc_kernel *parsed = kernel_of(from, i, &a);
         CHECK(parsed != NULL);
         parsed->name = "k_same_00000000";
-        parsed->hash = nnc_kernel_hash(parsed);
         k[i] = parsed;
     }
     for (int i = 0; from && i < 200; i++) { /* and the table grows meanwhile */
@@ -251,6 +260,50 @@ TEST(equal_names_of_other_kernels)
     for (int i = 0; i < m.p->n_kernel; i++)
         for (int j = 0; j < i; j++)
             CHECK(strcmp(m.p->kernel[i].symbol, m.p->kernel[j].symbol) != 0);
+    nnc_arena_deinit(&m.scratch);
+    nnc_arena_deinit(&a);
+    nnc_plan_destroy(m.p);
+    nnc_plan_destroy(from);
+    nnc_target_deinit(&t);
+}
+
+static const nnc_kernel *selected[2];
+
+/* Selects a kernel, waits until it is emitted, selects another and fails. */
+static nnc_status select_two(maker *m)
+{
+    job j = {0};
+    NNC_TRY(make_kernel(m, &j, selected[0], false));
+    for (int i = 0; i < 60000 && emitted == 0; i++)
+        usleep(1000);
+    CHECK_INT(emitted, 1);
+    NNC_TRY(make_kernel(m, &j, selected[1], false));
+    return nnc_fail0(m->sink, NNC_E_MODEL, "the selection fails");
+}
+
+/* Emission begins while kernels are selected; what a failed selection leaves is dropped. */
+TEST(emission_beside_selection)
+{
+    static const nnc_engine *const engines[] = {&code};
+    int hits, misses;
+    nnc_arena a;
+    nnc_target t;
+    nnc_plan *from = make(NULL, 1, &hits, &misses, "1");
+    compiled_target(&t);
+    const nnc_compiler by = {emitter, "1", 1};
+    const nnc_plan_options o = {.target = &t, .engine = engines, .n_engine = 1, .jobs = 2};
+    machine on = {.env.target = &t, .threads = 2, .compiler = &by};
+    maker m = {.o = &o, .on = &on, .n_dev = 1, .sink = test_sink, .p = nnc_plan_create()};
+    nnc_arena_init(&a, 0);
+    nnc_arena_init(&m.scratch, 0);
+    for (int i = 0; from && i < 2; i++)
+        selected[i] = kernel_of(from, i, &a);
+    CHECK(from && selected[0] && selected[1]);
+    emitted = 0;
+    if (from && selected[0] && selected[1])
+        CHECK_INT(make_objects(&m, select_two), NNC_E_MODEL);
+    CHECK_DIAG("the selection fails");
+    CHECK_INT(m.p->n_object, 0);
     nnc_arena_deinit(&m.scratch);
     nnc_arena_deinit(&a);
     nnc_plan_destroy(m.p);

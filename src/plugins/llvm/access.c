@@ -777,11 +777,12 @@ static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int siz
     }
 }
 
-/* The sum so far, of this block of terms and of those before it, which are in memory. */
-static V sum_so_far(ll_emit *e, V v, V memory)
+/* The sum so far, of this block of terms and of those before it, which are in memory; then the value of the store's operand. */
+static V sum_so_far(ll_emit *e, const nnc_kins *store, V v, V memory)
 {
     LLVMBuilderRef b = e->m->b;
-    return LLVMBuildSelect(b, e->added, LLVMBuildFAdd(b, memory, v, ""), v, "");
+    V sum = LLVMBuildSelect(b, e->added, LLVMBuildFAdd(b, memory, v, ""), v, "");
+    return e->val[store->arg[0]] = sum;
 }
 
 void ll_store(ll_emit *e, const nnc_kins *ins)
@@ -802,15 +803,13 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
         dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
     V p = place(e, ins->buf, t, dyn, known);
     if (!stride && !ll_lanes(v) && !lane && !lanes_index) {
-        v = e->added ? sum_so_far(e, v, load_one(e, t, p, NULL, size)) : v;
-        e->val[ins->arg[0]] = e->added ? v : e->val[ins->arg[0]];
+        v = e->added ? sum_so_far(e, ins, v, load_one(e, t, p, NULL, size)) : v;
         store_one(e, v, p, uni, size);
         return;
     }
     v = ll_splat(m, v, e->lanes);
     V mask = and_(m, and_(m, lane, e->mask), uni);
-    v = e->added ? sum_so_far(e, v, load_row(e, t, p, mask, size)) : v;
-    e->val[ins->arg[0]] = e->added ? v : e->val[ins->arg[0]];
+    v = e->added ? sum_so_far(e, ins, v, load_row(e, t, p, mask, size)) : v;
     if (stride == 1 && !lanes_index)
         store_row(e, ins, v, p, mask, size);
     else /* stride 0: the last lane wins, since scatter is ordered */
