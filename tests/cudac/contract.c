@@ -19,9 +19,9 @@ typedef enum after {
     GELU,
     TENSOR, /* a bias, another tensor, relu */
     WIDE, /* a sum of images and columns; two results */
-    FLOAT, /* as f32, with a bias of the op itself */
     PART, /* of a vector, not at a multiple of an access */
     EACH, /* times a number of each row */
+    FLOAT, /* as f32, with a bias of the op itself */
     AGAIN /* plus the first factor, of as many terms as columns */
 } after;
 
