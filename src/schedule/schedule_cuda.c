@@ -15,8 +15,7 @@ enum {
     KEEP_PARKED =
         24, /* the same where the others are in shared memory: two blocks of PARKED_THREADS have 64 registers each */
     PARKED_THREADS = 512, /* more have 32, enough for one such row */
-    KEEP_WITH_MORE = 16, /* ... and registers hold vectors of other operands */
-    RESERVED_SHARED = 1024 /* of each block */
+    KEEP_WITH_MORE = 16 /* ... and registers hold vectors of other operands */
 };
 
 /* ---- accesses ---- */
@@ -570,14 +569,15 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
 static void make_room(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid, one = *g;
-    const bool fits = 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes;
+    const bool fits = 2 * (shared_bytes(k, g) + NNC_SM_block_shared) <= t->shared_bytes;
     if (g->group != g->threads || g->split > 1)
         return;
     if (g->keep * g->vec > KEEP_REGISTERS / 2 && 2 * g->threads <= t->sm_threads &&
         (g->threads <= PARKED_THREADS || kept_rows(k) == 1) && words(k) == 1) {
         g->park = (int16_t)(g->keep - (inputs(k) > 1 ? KEEP_WITH_MORE : KEEP_PARKED) / g->vec);
         g->regs = (int16_t)(NNC_SM_registers / 2 / g->threads);
-        if (nnc_cuda_derive(k, g) && 2 * (shared_bytes(k, g) + RESERVED_SHARED) <= t->shared_bytes)
+        if (nnc_cuda_derive(k, g) &&
+            2 * (shared_bytes(k, g) + NNC_SM_block_shared) <= t->shared_bytes)
             return;
     } else if (g->keep == 0 && !fits &&
                2 * g->threads <= MAX_THREADS) { /* one block: a larger one */
