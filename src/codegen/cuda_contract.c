@@ -262,8 +262,11 @@ static void share_sums(cu *c, const contract *x)
 static void load_of_columns(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
-    for (int32_t i = 0; i < s->post1; i++)
-        c->v[i].live = of_columns(c, x, i) && c->v[i].uses > 0;
+    for (int32_t i = 0; i < s->post1; i++) {
+        cu_value *v = &c->v[i];
+        v->live = of_columns(c, x, i) && v->uses > 0;
+        v->lanes |= v->live && v->varies; /* also where lanes are loaded one by one */
+    }
     cu_section(c, s, 0, s->post1);
     for (int32_t i = 0; i < s->post1; i++)
         c->v[i].live = false;

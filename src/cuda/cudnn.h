@@ -21,7 +21,6 @@ typedef struct nnc_cudnn_device {
     int64_t l2_bytes, clock_hz;
 } nnc_cudnn_device;
 
-
 typedef struct nnc_cudnn nnc_cudnn;
 
 /* Creates an empty graph for the GPU described, or for the current device where `d` is NULL. NNC_E_DEVICE: cuDNN is

@@ -178,9 +178,11 @@ nnc_status nnc_cupti_open(bool calls, nnc_sink *sink)
     if (!error)
         return NNC_OK;
     nnc_cupti_close();
+    const char *name = "an unknown error";
+    (void)api->cuptiGetResultString(error, &name);
     return error == MULTIPLE_SUBSCRIBERS
                ? nnc_fail0(sink, NNC_E_DEVICE, "another profiler of this process uses it")
-               : nnc_fail0(sink, NNC_E_DEVICE, "it does not start: error %d", error);
+               : nnc_fail0(sink, NNC_E_DEVICE, "it does not start: %s", name);
 }
 
 void nnc_cupti_close(void)

@@ -237,9 +237,10 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, int64_t limit, nnc_
     if (n < 0 || status == NNC_E_NOMEM)
         return nnc_nomem(sink);
     status = NNC_E_DEVICE;
+    const bool measures = !tunes && n > 1 && is_measured_once(c);
     if (n > 0 && tunes)
         status = tuned(g, c, n, limit, key, sink);
-    else if (n > 1 && is_measured_once(c))
+    else if (measures)
         status = measured_once(g, c, n, limit, key);
     if (status != NNC_OK && status != NNC_E_DEVICE)
         return status;
@@ -247,7 +248,7 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, int64_t limit, nnc_
         return nnc_fail0(sink, NNC_E_DEVICE,
             "cuDNN has no plan for a convolution of the model with %lld bytes of workspace: %s",
             (long long)limit, nnc_cudnn_why(g));
-    if (!tunes)
+    if (!tunes && !(measures && status)) /* not measured, for lack of memory: next time */
         keep_plan(g, c->env->cache, key);
     return NNC_OK;
 }

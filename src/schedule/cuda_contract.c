@@ -249,7 +249,7 @@ static double contract_ns(const nnc_kernel *k, const cu_contract *x, const nnc_t
         return INFINITY;
     const int64_t sms = nnc_target_sms(t), each = nnc_ceildiv(g->blocks, sms),
                   shared = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
-    int64_t n = nnc_min64(shared / (g->shared + 1024), RESIDENT / g->threads);
+    int64_t n = nnc_min64(shared / (g->shared + NNC_SM_block_shared), RESIDENT / g->threads);
     n = nnc_max64(nnc_min64(n, each), 1);
     const double clock = (double)nnc_max64(t->clock_hz, 1), lanes = NNC_SM_lanes,
                  rate = nnc_gpu_price[NNC_G_contract_rate] *
@@ -293,7 +293,7 @@ bool cu_contract_choose(nnc_kernel *k, const nnc_target *t)
     const nnc_kgrid none = k->grid;
     nnc_kgrid best = none;
     double least = INFINITY;
-    if (!cu_contract_fits(k, t) || !cu_contract_of(k, &x))
+    if (t->sm < LEAST_SM || !cu_contract_of(k, &x))
         return false;
     for (size_t i = 0; i < NNC_COUNT(shape); i++) {
         k->grid = none;

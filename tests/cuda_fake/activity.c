@@ -206,6 +206,26 @@ static void nothing(void *user, int domain, uint32_t id, const void *data)
     (void)user, (void)domain, (void)id, (void)data;
 }
 
+static int forbidden(int kind)
+{
+    return kind == 10 ? 35 : 0;
+}
+
+TEST(cupti_does_not_start)
+{
+    loaded l;
+    if (no_compiler())
+        return;
+    if (begin(&l, 5, branches, 1, 1, 2)) {
+        nnc_cuda_cupti table = *NNC_CUDA(cupti, NULL);
+        table.cuptiActivityEnable = forbidden;
+        nnc_cuda_override(CUDA_cupti, &table);
+        check_profile(&l, GPU_TIMES_auto,
+            "not CUPTI: it does not start: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES");
+    }
+    end(&l);
+}
+
 TEST(cupti_has_one_client)
 {
     loaded l;

@@ -308,6 +308,14 @@ static int node_id(void *node, uint64_t *id)
     return node ? 0 : INVALID;
 }
 
+static int result_string(int error, const char **name)
+{
+    if (error != 35)
+        return INVALID;
+    *name = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES";
+    return 0;
+}
+
 static const nnc_cuda_cupti cupti = {.cuptiSubscribe = subscribe,
     .cuptiUnsubscribe = unsubscribe,
     .cuptiEnableCallback = enable_callback,
@@ -319,7 +327,8 @@ static const nnc_cuda_cupti cupti = {.cuptiSubscribe = subscribe,
     .cuptiActivityGetNumDroppedRecords = number_dropped,
     .cuptiActivityPushExternalCorrelationId = push,
     .cuptiActivityPopExternalCorrelationId = pop,
-    .cuptiGetGraphNodeId = node_id};
+    .cuptiGetGraphNodeId = node_id,
+    .cuptiGetResultString = result_string};
 
 void fake_cupti_begin(uint64_t from)
 {

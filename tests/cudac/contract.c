@@ -9,7 +9,8 @@ typedef enum before {
     GATE, /* times a number for each image and channel */
     SCALE, /* a batch norm and a relu: numbers for each channel */
     ROWS, /* less and times numbers of each row, as a layer norm's last step */
-    SUM /* plus another tensor, and a function */
+    SUM, /* plus another tensor, and a function */
+    CAST /* from f32 */
 } before;
 typedef enum after {
     NONE,
@@ -17,7 +18,11 @@ typedef enum after {
     SILU, /* of the sum and a bias */
     GELU,
     TENSOR, /* a bias, another tensor, relu */
-    WIDE /* a sum of images and columns; two results */
+    WIDE, /* a sum of images and columns; two results */
+    PART, /* of a vector, not at a multiple of an access */
+    EACH, /* times a number of each row */
+    FLOAT, /* as f32, with a bias of the op itself */
+    AGAIN /* plus the first factor, of as many terms as columns */
 } after;
 
 typedef struct at {
@@ -36,7 +41,8 @@ static void put_before(
         [GATE] = "%u = mul %x, %g\n",
         [SCALE] = "%u0 = mul %x, %c\n%u1 = add %u0, %d\n%u = relu %u1\n",
         [ROWS] = "%u0 = sub %x, %r\n%u1 = mul %u0, %s\n%u2 = mul %u1, %c\n%u = add %u2, %d\n",
-        [SUM] = "%u0 = add %x, %z\n%u = sigmoid %u0\n"};
+        [SUM] = "%u0 = add %x, %z\n%u = sigmoid %u0\n",
+        [CAST] = "%u = cast %x {to="};
     nnc_printf(t, "%%x = input : %s\n", x);
     if (c->before == GATE)
         nnc_printf(t, "%%g = input : %s\n", gate);
@@ -48,32 +54,46 @@ static void put_before(
         nnc_printf(t, "%%z = input : %s\n", x);
     if (c->before != PLAIN)
         nnc_puts(t, ops[c->before]);
+    if (c->before == CAST)
+        nnc_printf(t, "%s}\n", c->type);
 }
 
 static void put_after(
-    nnc_text *t, const at *c, const char *y, const char *column, const char *image)
+    nnc_text *t, const at *c, const char *y, const char *column, const char *row, const char *image)
 {
     static const char *const ops[] = {[NONE] = "return %y }",
         [BIAS] = "%a = add %y, %b\nreturn %a }",
         [SILU] = "%a = add %y, %b\n%e = silu %a\nreturn %e }",
         [GELU] = "%e = gelu %y\nreturn %e }",
         [TENSOR] = "%a = add %y, %b\n%a1 = add %a, %v\n%e = relu %a1\nreturn %e }",
-        [WIDE] = "%a = mul %y, %m\n%e = tanh %a\nreturn %a, %e }"};
+        [WIDE] = "%a = mul %y, %m\n%e = tanh %a\nreturn %a, %e }",
+        [FLOAT] = "%e = cast %y {to=f32}\nreturn %e }",
+        [PART] = "%e = mul %y, %b\nreturn %e }",
+        [EACH] = "%e = mul %y, %l\nreturn %e }",
+        [AGAIN] = "%e = add %y, %u\nreturn %e }"};
     if (c->after == BIAS || c->after == SILU || c->after == TENSOR)
         nnc_printf(t, "%%b = input : %s\n", column);
     if (c->after == TENSOR)
         nnc_printf(t, "%%v = input : %s\n", y);
     if (c->after == WIDE)
         nnc_printf(t, "%%m = input : %s\n", image);
+    if (c->after == EACH)
+        nnc_printf(t, "%%l = input : %s\n", row);
+    if (c->after == PART)
+        nnc_printf(t,
+            "%%p = input : %s[%s%d%s]\n%%b = slice %%p {axes=[%d], starts=[1], ends=[%d]}\n",
+            c->type, c->conv ? "1," : "", c->columns + 1, c->conv ? ",1,1" : "", c->conv,
+            c->columns + 1);
     nnc_puts(t, ops[c->after]);
 }
 
 static void put_graph(nnc_text *t, const at *c)
 {
     char x[80], y[80], w[80], channel[80], column[80], row[80], gate[80], image[80];
+    const char *source = c->before == CAST ? "f32" : c->type;
     const int n = c->images, p = c->places, k = c->terms, m = c->columns;
     if (c->conv) {
-        snprintf(x, sizeof x, "%s[%d,%d,%d,3]{0,2,3,1}", c->type, n, k, p);
+        snprintf(x, sizeof x, "%s[%d,%d,%d,3]{0,2,3,1}", source, n, k, p);
         snprintf(y, sizeof y, "%s[%d,%d,%d,3]{0,2,3,1}", c->type, n, m, p);
         snprintf(w, sizeof w, "%s[%d,%d,1,1]", c->type, m, k);
         snprintf(channel, sizeof channel, "%s[1,%d,1,1]", c->type, k);
@@ -82,7 +102,7 @@ static void put_graph(nnc_text *t, const at *c)
         snprintf(gate, sizeof gate, "%s[%d,%d,1,1]", c->type, n, k);
         snprintf(image, sizeof image, "%s[%d,%d,1,1]", c->type, n, m);
     } else {
-        snprintf(x, sizeof x, "%s[%d,%d,%d]", c->type, n, p, k);
+        snprintf(x, sizeof x, "%s[%d,%d,%d]", source, n, p, k);
         snprintf(y, sizeof y, "%s[%d,%d,%d]", c->type, n, p, m);
         snprintf(w, sizeof w, "%s[%d,%d]", c->type, m, k);
         snprintf(channel, sizeof channel, "%s[%d]", c->type, k);
@@ -93,9 +113,12 @@ static void put_graph(nnc_text *t, const at *c)
     }
     nnc_puts(t, "graph @t {\n");
     put_before(t, c, x, channel, row, gate);
-    nnc_printf(t, "%%w = input : %s\n%%y = %s %%%s, %%w {as_kernel=1}\n", w,
-        c->conv ? "conv" : "linear", c->before == PLAIN ? "x" : "u");
-    put_after(t, c, y, column, image);
+    if (c->after == FLOAT)
+        nnc_printf(t, "%%o = input : %s[%d]\n", c->type, m);
+    nnc_printf(t, "%%w = input : %s\n%%y = %s %%%s, %%w%s {as_kernel=1}\n", w,
+        c->conv ? "conv" : "linear", c->before == PLAIN ? "x" : "u",
+        c->after == FLOAT ? ", %o" : "");
+    put_after(t, c, y, column, row, image);
 }
 
 static void add(ct_set *s, const at *c)
@@ -135,6 +158,13 @@ TEST(contractions)
         {false, 5, 40, 128, 128, GATE, TENSOR, "bf16", 1},
         {true, 4, 30, 96, 130, ROWS, WIDE, "bf16", 1},
         {false, 1, 64, 200, 66, SUM, GELU, "bf16", 0},
+        {false, 2, 40, 48, 72, CAST, FLOAT, "f16", 0},
+        {true, 2, 30, 40, 37, CAST, FLOAT, "bf16", 1},
+        {true, 2, 30, 40, 64, GATE, PART, "f16", 0},
+        {false, 1, 70, 24, 44, PLAIN, PART, "bf16", 0},
+        {true, 3, 21, 16, 40, PLAIN, EACH, "f16", 0},
+        {false, 2, 40, 72, 72, GATE, AGAIN, "f16", 0},
+        {true, 1, 25, 40, 40, SUM, AGAIN, "bf16", 1},
     };
     check(c, NNC_COUNT(c));
 }
@@ -156,8 +186,8 @@ TEST(drawn_contractions)
             .places = 32 + draw(&r, 60),
             .terms = 8 * (1 + draw(&r, 20)),
             .columns = 8 + draw(&r, 150),
-            .before = (before)draw(&r, SUM + 1),
-            .after = (after)draw(&r, WIDE + 1),
+            .before = (before)draw(&r, CAST + 1),
+            .after = (after)draw(&r, EACH + 1),
             .type = draw(&r, 2) ? "f16" : "bf16",
             .sms = sms[draw(&r, NNC_COUNT(sms))]};
     check(c, NNC_COUNT(c));

@@ -282,6 +282,7 @@ static int get_device(int *device)
 static double clock_ms, captured_ms;
 static bool capturing;
 float fake_host_ms;
+bool fake_no_memory;
 
 static void take_ms(double ms)
 {
@@ -400,6 +401,8 @@ static int device_attribute(int *value, int attribute, int device)
 
 static int cu_malloc(void **p, size_t bytes)
 {
+    if (fake_no_memory)
+        return 2;
     fake_alive++;
     return (*p = aligned_alloc(256, (size_t)nnc_align_up((int64_t)bytes, 256))) ? 0 : 2;
 }

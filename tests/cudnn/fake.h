@@ -22,6 +22,7 @@ enum { FAKE_WORK = 4096 };
 extern int64_t fake_work[FAKE_CHOICES]; /* workspaces of cuDNN's precompiled engines, at first FAKE_WORK */
 extern int fake_choice;     /* of the last run */
 extern float fake_ms[FAKE_CHOICES]; /* of a run, by choice */
+extern bool fake_no_memory; /* cudaMalloc fails */
 extern float fake_host_ms; /* least time of a run that is not in a captured graph */
 void fake_ran(int choice); /* libraries tell the runtime's clock */
 enum { FAKE_L2 = 1 << 16 };

@@ -3,6 +3,7 @@
 #include "engines/engines.h"
 #include "fake.h"
 #include "target/target.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -117,6 +118,17 @@ TEST(tuning_of_short_calls)
     rmdir(folder);
 }
 
+/* Number of plans in the cache. */
+static int kept_plans(void)
+{
+    char pattern[64];
+    glob_t g;
+    snprintf(pattern, sizeof pattern, "%s/cudnn-*", folder);
+    const int n = glob(pattern, 0, NULL, &g) ? 0 : (int)g.gl_pathc;
+    globfree(&g);
+    return n;
+}
+
 /* Strict f32 alone, and only where the choice is kept. */
 TEST(measured_when_first_loaded)
 {
@@ -128,7 +140,13 @@ TEST(measured_when_first_loaded)
     CHECK_INT(fake_timed, 0);
     CHECK(mkdtemp(strcpy(folder, "/tmp/nnc-tune-XXXXXX")) != NULL);
     env.cache = nnc_cache_open(folder);
+    fake_no_memory = true; /* the choice without measurements is not kept */
+    CHECK_INT(runs(&nnc_engine_cudnn, &conv), 0);
+    CHECK_INT(fake_timed, 0);
+    CHECK_INT(kept_plans(), 0);
+    fake_no_memory = false;
     CHECK_INT(runs(&nnc_engine_cudnn, &conv), 2);
+    CHECK_INT(kept_plans(), 1);
     CHECK(fake_timed > 0);
     times(1, 2, 3);
     CHECK_INT(runs(&nnc_engine_cudnn, &conv), 2);
