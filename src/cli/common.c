@@ -116,8 +116,8 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 
 nnc_status check_reports(const options *o, nnc_sink *sink)
 {
-    const char *const file[] = {o->json, o->html, o->svg, o->trace, o->sweep.file, o->reduce,
-        o->out, o->partition.trace};
+    const char *const file[] = {
+        o->json, o->html, o->svg, o->trace, o->sweep.file, o->reduce, o->out, o->partition.trace};
     const bool folder = o->dump_dir || o->partition.svg; /* made later, it may have the last two */
     for (size_t i = 0; i < NNC_COUNT(file) - (folder ? 2 : 0); i++)
         if (file[i] && strcmp(file[i], "-") != 0)
