@@ -274,7 +274,7 @@ static void text_parts(nnc_text *t, const comparison *c)
         }
         nnc_put_bytes_column(t, summarize(p, false).memory, 12, false);
         nnc_putc(t, '\n');
-        NNC_LOCAL(nnc_text) updates = {0};
+        NNC_LOCAL(nnc_text) updates = {.into = t};
         nnc_put_gradient_updates(p->a->plan, &updates);
         if (updates.n)
             nnc_printf(t, "    optimizer%s\n", nnc_text_str(&updates));

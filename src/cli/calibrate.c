@@ -6,7 +6,7 @@ nnc_status cmd_calibrate(const options *o, work *w, nnc_sink *sink)
 {
     options with = *o;
     with.env.ranked = true;
-    NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
+    NNC_TRY(open_env(&with, w, sink));
     nnc_calibrate_options c = o->calibrate;
     c.devices = o->has_devices ? o->compare.compile.devices : 0;
     progress((void *)o, "measuring", NULL);

@@ -128,7 +128,7 @@ void close_work(work *w);
 /* w->model; of an artifact, that it keeps, and w->artifact. */
 nnc_status open_model(const options *o, work *w, nnc_sink *sink);
 nnc_status open_one(const options *o, work *w, nnc_sink *sink); /* of the first file alone */
-/* Whether the files of reports and pictures can be written, before anything is measured. Of several ranks 0 writes them. */
+/* Whether the files that a command ends with can be written, before anything is measured. Of several ranks 0 writes them. */
 nnc_status check_reports(const options *o, nnc_sink *sink);
 nnc_status open_env(const options *o, work *w, nnc_sink *sink); /* the machine, where it is not open */
 /* several.c: opens each model, named and with its own flags; and w->model, all of them in one. */

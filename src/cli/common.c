@@ -105,7 +105,7 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
             "is compiled already: %s has no effect on it; compile the model again with it",
             o->compile_flag);
     if (!o->no_machine)
-        NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+        NNC_TRY(open_env(o, w, sink));
     if (!o->no_machine && !o->env.threads)
         NNC_TRY(take_threads(o, w, sink));
     NNC_TRY(nnc_artifact_load(w->env, o->file[0], &w->artifact, sink));
@@ -116,9 +116,11 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 
 nnc_status check_reports(const options *o, nnc_sink *sink)
 {
-    const char *const file[] = {o->json, o->html, o->svg, o->trace, o->sweep.file};
-    for (size_t i = 0; i < NNC_COUNT(file); i++)
-        if (file[i])
+    const char *const file[] = {
+        o->json, o->html, o->svg, o->trace, o->sweep.file, o->reduce, o->out, o->partition.trace};
+    const bool folder = o->dump_dir || o->partition.svg; /* made later, it may have the last two */
+    for (size_t i = 0; i < NNC_COUNT(file) - (folder ? 2 : 0); i++)
+        if (file[i] && strcmp(file[i], "-") != 0)
             NNC_TRY(nnc_file_can_write(file[i], sink));
     return NNC_OK;
 }

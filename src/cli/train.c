@@ -48,7 +48,7 @@ nnc_status cmd_train(const options *o, work *w, nnc_sink *sink)
     with.env.ranked = true;
     NNC_TRY(share_among_ranks(
         &with, t->strategy != NNC_STRATEGY_layers || t->replicas > 1, &t->compile.devices, sink));
-    NNC_TRY(nnc_env_create(&with.env, &w->env, sink));
+    NNC_TRY(open_env(&with, w, sink));
     if (t->checkpoint) /* without one there is nothing to finish the step for */
         catch_stop("finishing the step");
     const nnc_status st = nnc_train(w->env, w->model, t, o->format, &w->text, sink);

@@ -87,11 +87,10 @@ static void text_devices(nnc_text *t, const nnc_profile *p)
         nnc_profile_put_device(t, p, d);
         nnc_putc(t, '\n');
     }
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     text_communication(&line, p);
     nnc_put_wrapped(t, nnc_text_str(&line), 0, 0, REPORT_WIDTH);
     nnc_putc(t, '\n');
-    t->oom |= line.oom;
 }
 
 /* What running together costs model k: the time of its commands, beside a run of it alone. */
@@ -117,7 +116,7 @@ static void text_model(nnc_text *t, const nnc_profile *p, int k)
 
 static void text_models(nnc_text *t, const nnc_profile *p)
 {
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     nnc_printf(&line, "Commands of at least two of the %d models run at once for ", p->n_model);
     nnc_put_ms(&line, p->together_ms, 0);
     nnc_printf(&line, " ms, %.1f %% of the run:", 100 * p->together_ms / fmax(p->wall_ms, 1e-9));
@@ -126,7 +125,6 @@ static void text_models(nnc_text *t, const nnc_profile *p)
     nnc_putc(t, '\n');
     nnc_put_wrapped(t, nnc_text_str(&line), 0, 0, REPORT_WIDTH);
     nnc_putc(t, '\n');
-    t->oom |= line.oom;
 }
 
 void nnc_profile_devices_text(nnc_text *t, const nnc_profile *p)

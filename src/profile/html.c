@@ -32,7 +32,7 @@ static nnc_status add_rows(
 
 nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc_sink *sink)
 {
-    NNC_LOCAL(nnc_text) json = {0};
+    NNC_LOCAL(nnc_text) json = {.into = out};
     nnc_json_writer w = {.out = &json};
     nnc_status st = NNC_OK;
     nnc_json_open(&w, NULL, '{');
@@ -47,5 +47,5 @@ nnc_status nnc_profile_html(nnc_env *e, const nnc_profile *p, nnc_text *out, nnc
     nnc_page_begin(out, "nnc profile", page_style);
     nnc_puts(out, page_head);
     nnc_page_end(out, page_after, nnc_text_str(&json), page_script);
-    return st ? st : out->oom || json.oom ? nnc_nomem(sink) : NNC_OK;
+    return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }

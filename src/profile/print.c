@@ -49,8 +49,7 @@ static void text_words(nnc_text *out, nnc_text *words)
         nnc_put_wrapped(out, nnc_text_str(words), 0, 0, REPORT_WIDTH);
         nnc_putc(out, '\n');
     }
-    out->oom |= words->oom;
-    nnc_text_deinit(words);
+    nnc_text_clear(words);
 }
 
 static void text_phases(nnc_text *t, const nnc_profile *p)
@@ -62,14 +61,13 @@ static void text_phases(nnc_text *t, const nnc_profile *p)
             continue;
         nnc_puts(t, "  ");
         nnc_put_ms(t, ms, 9);
-        NNC_LOCAL(nnc_text) words = {0};
+        NNC_LOCAL(nnc_text) words = {.into = t};
         nnc_puts(&words, nnc_profile_phases[k]);
         if (k == PHASE_load)
             nnc_put_loading(&words, &p->first_run);
         nnc_puts(t, "  ");
         nnc_put_wrapped(t, nnc_text_str(&words), 13, 13, REPORT_WIDTH);
         nnc_putc(t, '\n');
-        t->oom |= words.oom;
     }
 }
 
@@ -154,7 +152,7 @@ static void text_profiled(nnc_text *t, const nnc_profile *p)
 
 static void text_head(nnc_text *t, nnc_env *e, const nnc_profile *p)
 {
-    NNC_LOCAL(nnc_text) words = {0};
+    NNC_LOCAL(nnc_text) words = {.into = t};
     const long long chunks = p->artifact->chunks;
     nnc_printf(t, "%s on %s, %d thread%s: ", p->artifact->source->name, nnc_env_target(e),
         nnc_env_threads(e), nnc_plural(nnc_env_threads(e), "s"));
@@ -275,12 +273,12 @@ static void text_rows(
             was += isnan(r->was_ms) ? 0 : r->was_ms;
         }
     }
-    NNC_LOCAL(nnc_text) what = {0};
+    NNC_LOCAL(nnc_text) what = {.into = t};
     nnc_printf(&what, "%d more (--top=0 lists all)", rows->n - top);
     if (top < rows->n && !module)
         text_sum(t, p, o->by, rest, was, nnc_text_str(&what));
     text_sum(t, p, o->by, p->idle_ms, compared ? p->old->idle_ms : 0, "idle: no command runs");
-    nnc_text_deinit(&what);
+    nnc_text_clear(&what);
     if (p->lanes > 1)
         nnc_printf(&what, "%d streams for ", p->lanes);
     else
@@ -289,7 +287,6 @@ static void text_rows(
     nnc_puts(&what, " ms");
     text_sum(t, p, o->by, p->wall_ms * p->lanes, compared ? p->old->wall_ms * p->old->lanes : 0,
         nnc_text_str(&what));
-    t->oom |= what.oom;
 }
 
 /* A library may compute a convolution by Winograd's algorithm, of which the plan does not know. */
@@ -348,14 +345,13 @@ void nnc_profile_against_json(
     nnc_json_writer *w, const nnc_profile *p, const nnc_profile_rows *rows)
 {
     const nnc_profile_old *old = p->old;
-    NNC_LOCAL(nnc_text) words = {0};
+    NNC_LOCAL(nnc_text) words = {.into = w->out};
     nnc_profile_put_against(p, rows, &words);
     NNC_JSON_OBJECT(w, "against", J_STRING("file", old->file), J_STRING("model", old->model),
         J_STRING("target", old->target), J_INT("threads", old->threads),
         J_BOOL("predicted", old->predicted), J_MS("wall_ms", old->wall_ms),
         J_REAL("ratio", nnc_decimals(p->wall_ms / old->wall_ms, 6)),
         J_STRING("differences", nnc_text_str(&words)));
-    w->out->oom |= words.oom;
 }
 
 static void rates_json(nnc_json_writer *w, const nnc_profile *p)
@@ -380,7 +376,7 @@ static void phases_json(nnc_json_writer *w, const nnc_profile *p)
 
 void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
 {
-    NNC_LOCAL(nnc_text) verdict = {0};
+    NNC_LOCAL(nnc_text) verdict = {.into = w->out};
     nnc_profile_verdict(p, &verdict);
     NNC_JSON(w, J_STRING("model", p->artifact->source->name), J_STRING("target", nnc_env_target(e)),
         J_INT("threads", nnc_env_threads(e)), J_BOOL("predicted", p->predicted),
@@ -403,7 +399,6 @@ void nnc_profile_head_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p)
         NNC_JSON(w, J_MS(NULL, p->cycle_ms[i]));
     nnc_json_close(w, ']');
     nnc_profile_devices_json(w, p);
-    w->out->oom |= verdict.oom;
 }
 
 static void print_json(nnc_json_writer *w, nnc_env *e, const nnc_profile *p,
@@ -438,7 +433,7 @@ nnc_status nnc_profile_print(nnc_env *e, const nnc_profile *p, const nnc_profile
         text_rows(out, p, o, &rows);
         text_beyond(out, &rows);
         nnc_profile_devices_text(out, p);
-        NNC_LOCAL(nnc_text) words = {0};
+        NNC_LOCAL(nnc_text) words = {.into = out};
         nnc_profile_verdict(p, &words);
         nnc_putc(out, '\n');
         text_words(out, &words);

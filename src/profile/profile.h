@@ -27,7 +27,7 @@ typedef enum nnc_profile_sort {
     SORT_change /* difference from --against, of either sign */
 } nnc_profile_sort;
 
-/* What the times of a GPU's commands are by. */
+/* Clock of a GPU's commands. */
 typedef enum nnc_gpu_times {
     GPU_TIMES_auto, /* CUPTI if it is available, otherwise events */
     GPU_TIMES_events

@@ -54,7 +54,7 @@ static sums add_up(const nnc_profile *p)
 static double own_share(const nnc_profile *p)
 {
     const nnc_plan *plan = p->artifact->plan;
-    bool slow = p->wall_ms > SLICE_MS;
+    bool slow = p->wall_ms > SLICE_MS || p->lanes > 1;
     for (int i = 0; i < p->n && !slow; i++) {
         const nnc_cmd *c = &plan->cmd[p->cmd[i].cmd];
         slow = c->kind == CMD_kernel && plan->kernel[c->item].threads > 1;

@@ -267,7 +267,7 @@ static nnc_status json_report(report *r)
     nnc_json_close(&r->w, ']');
     nnc_json_open(&r->w, "links", '[');
     for (int l = 0; l < c->n_link / c->n_node; l++) {
-        NNC_LOCAL(nnc_text) name = {0};
+        NNC_LOCAL(nnc_text) name = {.into = r->w.out};
         nnc_cluster_link_name(c, l, &name);
         nnc_json_line(&r->w, 4);
         NNC_JSON_OBJECT(&r->w, NULL, J_STRING("name", nnc_text_str(&name)),

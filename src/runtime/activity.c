@@ -22,12 +22,12 @@ static nnc_status run(nnc_exec *e, nnc_section last, nnc_sink *sink)
 /* Does each command that does something have a time? */
 static bool is_whole(const nnc_plan *p, int32_t first, int n, const int64_t *start_ns)
 {
-    bool whole = true;
     for (int i = 0; i < n; i++) {
         const int kind = p->cmd[first + i].kind;
-        whole = whole && (start_ns[i] >= 0 || kind == CMD_record || kind == CMD_wait);
+        if (start_ns[i] < 0 && kind != CMD_record && kind != CMD_wait)
+            return false;
     }
-    return whole;
+    return true;
 }
 
 nnc_status nnc_exec_activity_run(nnc_exec *e, nnc_section last, int64_t *start_ns, int64_t *end_ns,
@@ -65,18 +65,24 @@ static const char *refusal(const nnc_exec *e)
     return NULL;
 }
 
+/* Is the part replayed, or captured in its next run? Not where its capture failed. */
+static bool is_replayed(const nnc_exec *e, int section)
+{
+    const part_of_run *part = &e->own.part[section];
+    return part->capture || !part->no_replay;
+}
+
 nnc_status nnc_exec_activity_begin(nnc_exec *e, nnc_section last, nnc_sink *why)
 {
     const char *no = refusal(e);
-    const bool captured =
-        nnc_exec_part_replays(e, SEC_main) && (last == SEC_main || nnc_exec_part_replays(e, last));
     if (no)
         return nnc_fail0(why, NNC_E_DEVICE, "%s", no);
     NNC_TRY(run(e, last, why)); /* parts are captured in the run after their first */
-    NNC_TRY(e->dev[0].api->activity->open(!captured, why));
+    const bool all = is_replayed(e, SEC_main) && is_replayed(e, last);
+    NNC_TRY(e->dev[0].api->activity->open(!all, why));
     e->activity = e->dev[0].api->activity;
-    nnc_exec_drop_captures(e, &e->own);
     for (int s = SEC_main; s < SEC__COUNT; s++)
-        e->own.part[s].no_replay = !nnc_exec_part_replays(e, (nnc_section)s);
+        e->own.part[s].no_replay = !is_replayed(e, s);
+    nnc_exec_drop_captures(e, &e->own);
     return NNC_OK;
 }

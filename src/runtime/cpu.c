@@ -6,6 +6,7 @@
  * host waits only for room or in sync. Handing over costs some three microseconds: whoever waits sleeps at once, because the host, the
  * streams and their teams are more threads than cores. These waits are Dekker-style: the waiter publishes that it sleeps, then looks again;
  * the other side publishes progress, then looks for sleepers. */
+#include "base/signals.h"
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -83,6 +84,15 @@ static bool gate_init(gate *g)
         return true;
     pthread_mutex_destroy(&g->lock);
     return false;
+}
+
+/* In a forked process: of a gate that a thread of the parent waits in, or holds. */
+static bool gate_renew(gate *g)
+{
+    const uint64_t value = atomic_load(&g->value);
+    const bool ok = gate_init(g);
+    atomic_store(&g->value, value);
+    return ok;
 }
 
 static void gate_deinit(gate *g)
@@ -259,15 +269,16 @@ static void perform_pushed(nnc_stream *s)
 
 static bool start_worker(nnc_stream *s)
 {
-    if (s->has_worker && s->forks != nnc_forks()) { /* the parent's, which waits in this gate */
-        const uint64_t n = atomic_load(&s->pushed.value);
+    if (s->has_worker && s->forks != nnc_forks()) { /* the parent's */
         s->has_worker = false;
-        if (!gate_init(&s->pushed))
+        if (!gate_renew(&s->pushed) || !gate_renew(&s->done))
             return false;
-        atomic_store(&s->pushed.value, n);
     }
+    sigset_t before;
     s->forks = nnc_forks();
+    nnc_signals_hold(&before);
     s->has_worker = s->has_worker || !pthread_create(&s->thread, NULL, worker, s);
+    nnc_signals_release(&before);
     return s->has_worker;
 }
 

@@ -648,8 +648,8 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     e->replays = !o->no_replay && !e->ranks && (!e->progress || nnc_nccl_takes_all(e));
     for (int d = 0; d < p->n_device && e->replays; d++) /* a device captures only its own work */
         e->replays = e->replays && e->dev[d].api->capture_begin && e->dev[d].api == e->dev[0].api;
-    for (int s = SEC_main; s < SEC__COUNT; s++)
-        e->own.part[s].no_replay = !nnc_exec_part_replays(e, (nnc_section)s);
+    for (int s = SEC_main; s < SEC__COUNT; s++) /* submitting a single command is as cheap */
+        e->own.part[s].no_replay = !e->replays || p->end[s] - nnc_exec_first(e, (nnc_section)s) < 2;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(nnc_exec_find_handles(e, sink));
     NNC_TRY(nnc_exec_load(e, true, sink));

@@ -254,12 +254,6 @@ static inline int32_t nnc_exec_first(const nnc_exec *e, nnc_section last)
     return e->p->end[last == SEC_main ? SEC_init : SEC_main];
 }
 
-/* Whether the part can be captured and replayed; submitting a single command is as cheap. */
-static inline bool nnc_exec_part_replays(const nnc_exec *e, nnc_section last)
-{
-    return e->replays && e->p->end[last] - nnc_exec_first(e, last) >= 2;
-}
-
 /* Submits a part's commands. It skips waits for events of earlier parts, since all streams first wait for the end of these. *at: command
  * that failed. */
 nnc_status nnc_exec_issue_part(nnc_exec *e, nnc_section last, int32_t *at);

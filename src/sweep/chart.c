@@ -130,7 +130,7 @@ static void put_escaped(nnc_text *out, const char *s)
 void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
 {
     enum { WIDE = 530, NARROW = 290 };
-    NNC_LOCAL(nnc_text) said = {0}, json = {0};
+    NNC_LOCAL(nnc_text) said = {.into = out}, json = {.into = out};
     nnc_json_writer w = {.out = &json};
     nnc_page_begin(out, "nnc sweep", page_style);
     nnc_puts(out, "<h1>");
@@ -156,5 +156,4 @@ void nnc_sweep_html(const nnc_sweep *s, nnc_text *out)
     nnc_puts(out, "</main>\n");
     nnc_sweep_json(s, &w);
     nnc_page_end(out, "", nnc_text_str(&json), page_script);
-    out->oom |= said.oom | json.oom;
 }

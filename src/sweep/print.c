@@ -75,7 +75,7 @@ static void put_times(const nnc_sweep_point *p, columns c, nnc_text *t)
 
 static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool again, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) line = {0};
+    NNC_LOCAL(nnc_text) line = {.into = t};
     const nnc_sweep_point *p = &r->p;
     if (again)
         nnc_printf(&line, "%10s", "");
@@ -93,7 +93,6 @@ static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, columns c, bool 
     nnc_trim(&line);
     nnc_puts(t, nnc_text_str(&line));
     nnc_putc(t, '\n');
-    t->oom |= line.oom;
 }
 
 static void put_machines(const nnc_sweep *s, nnc_text *t)
@@ -112,7 +111,7 @@ static void put_machines(const nnc_sweep *s, nnc_text *t)
 
 static void print_text(const nnc_sweep *s, nnc_text *t)
 {
-    NNC_LOCAL(nnc_text) said = {0};
+    NNC_LOCAL(nnc_text) said = {.into = t};
     const columns c = columns_of(s);
     nnc_printf(t, "%s over %s", s->model ? s->model : "", s->o->sizes.name);
     put_machines(s, t);
@@ -122,7 +121,6 @@ static void print_text(const nnc_sweep *s, nnc_text *t)
     nnc_sweep_say(s, &said);
     if (said.n)
         nnc_printf(t, "\n%s", nnc_text_str(&said));
-    t->oom |= said.oom;
     if (!s->complete)
         nnc_printf(t, "\nInterrupted: %d of %d rows%s.\n", nnc_sweep_made(s),
             s->o->sizes.n * s->o->n_series,

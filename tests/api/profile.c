@@ -309,6 +309,9 @@ TEST(profile_gives_a_verdict)
         /* one thread for less than a time slice: the usual run meets no other program */
         check_verdict(
             &x, 0.02, 0.006, LEVEL_memory, 0, 0.25, "At no limit: its commands take 3.33 ");
+        x.p.lanes = 2; /* and as many threads */
+        check_verdict(&x, 0.02, 0.006, LEVEL_memory, 0, 0.25, "Bound by other programs.");
+        x.p.lanes = 1;
         check_verdict(&x, 1, 0.3, LEVEL_memory, 0, 0.25, "Bound by other programs.");
         check_worst(&x);
         check_declined(&x);

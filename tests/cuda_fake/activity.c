@@ -171,6 +171,25 @@ TEST(profiles_say_what_times_are_by)
     end(&l);
 }
 
+/* A part whose capture failed is launched command by command in profiled runs, too. */
+TEST(failed_captures_are_not_tried_again)
+{
+    loaded l;
+    if (no_compiler())
+        return;
+    if (begin(&l, 6, branches, 1, 1, 2)) {
+        fake_graph_fail = FAKE_CAPTURE_BEGIN;
+        fake_fail_with = 900;
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(nnc_session_run(l.s, test_sink));
+        CHECK(test_has_diag("its commands are given one by one"));
+        check_profile(&l, GPU_TIMES_auto, "times of commands are those of CUPTI's records");
+        CHECK_INT(fake_count.replays, 0);
+        nnc_sink_clear(test_sink);
+    }
+    end(&l);
+}
+
 static int calls_left;
 static int (*flush)(uint32_t forced);
 static int flush_then_drop(uint32_t forced)
