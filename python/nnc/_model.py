@@ -140,7 +140,7 @@ class Outputs(tuple):
     def __array__(self, dtype=None, copy=None):
         if len(self) != 1:
             raise ValueError(f"the model has {len(self)} outputs ({', '.join(self._names)}): name one")
-        return np.asarray(self[0], dtype)
+        return np.array(self[0], dtype, copy=copy)  # NumPy makes no copy of its own: a session's next run would overwrite it
 
     def __repr__(self):
         return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"

@@ -176,11 +176,15 @@ def test_outputs_without_elements():
 def test_sessions_in_place():
     model = nnc.compile(MATMUL, weights={"w": numbers(3, 4, seed=1)})
     session = model.session()
+    one, copies = nnc.compile(MATMUL.replace("return %y, %z as \"relu.z\"", "return %z"), seed=1).session(), []
     for k in range(3):
         x = numbers(2, 3, seed=k)
         session.inputs["x"][...] = x
         y = session.run()
         assert (y.y == model(x).y).all() and (y[1] == model(x)[1]).all()
+        one.inputs["x"][...] = x
+        copies.append(np.array(one.run()))
+    assert (copies[0] != copies[1]).any(), "the next run has written into a copy"
     with pytest.raises(TypeError):
         session.inputs["x"] = x  # it would not be the session's memory
     kept = y.y
