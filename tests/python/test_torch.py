@@ -751,6 +751,12 @@ def test_unsupported_ops_are_run_by_torch_with_one_warning():
     assert nt.reports[-1].parts == 2 and not nt.reports[-1].whole
 
 
+def test_shapes_that_depend_on_data_are_run_by_torch():
+    nt.warned.clear()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(nnc.NncWarning, match="depends on data"):
+        check(lambda x: x[x > 0] * 2, some(3, 4), whole=False)
+
+
 def test_random_ops_are_run_by_torch():
     net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU())
     with torch.no_grad(), warnings.catch_warnings():

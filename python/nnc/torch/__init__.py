@@ -20,7 +20,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
@@ -186,8 +186,11 @@ def respecialised(gm, args):
         for n in gm.graph.nodes
     )
     if symbolic:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            Shapes(gm).run(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                Shapes(gm).run(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+        except (DynamicOutputShapeException, DataDependentOutputException) as e:
+            raise nnc.ModelError(f"{e.func} makes a shape that depends on data") from e
     return gm
 
 
