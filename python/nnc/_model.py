@@ -57,7 +57,10 @@ def _view(value, name):
 def array_of(value, want, what="input"):
     """`value` as a contiguous array for the Tensor `want`; copied only where it is not contiguous, or a list."""
     if isinstance(value, (list, tuple, int, float)):
-        array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
+        try:
+            array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
+        except (OverflowError, TypeError, ValueError) as error:
+            raise UsageError(f"{what} {want.name}: {error}") from None
     else:
         array, bits = _view(value, f"{what} {want.name}")
     dtype = numpy_dtype(want.dtype)

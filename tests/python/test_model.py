@@ -231,6 +231,9 @@ def test_wrong_inputs():
         model(np.zeros((2, 3)))
     with pytest.raises(nnc.UsageError, match=r"float32\[3, 2\]; the model has f32\[2, 3\]"):
         model(np.zeros((3, 2), "f4"))
+    for ragged in ([[1], [1, 2]], [["a"]]):
+        with pytest.raises(nnc.UsageError, match="input x: "):
+            model(ragged)
     with pytest.raises(nnc.UsageError, match="missing input: x"):
         model()
     with pytest.raises(nnc.UsageError, match="no input z; it has x"):
