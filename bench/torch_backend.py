@@ -288,10 +288,11 @@ def tensors(y):
 
 
 def error(got, exact):
-    """The largest difference over the largest magnitude of an output; the largest of all outputs."""
-    return max(
-        float((p.double() - q.double()).abs().max() / q.double().abs().max().clamp(min=1e-30)) for p, q in zip(got, exact, strict=True)
-    )
+    """The largest difference over the largest magnitude of an output; the largest of all outputs, NaN where one is NaN."""
+    import torch
+
+    pairs = [(p.double(), q.double()) for p, q in zip(got, exact, strict=True)]
+    return float(torch.stack([(p - q).abs().max() / q.abs().max().clamp(min=1e-30) for p, q in pairs]).max())
 
 
 def in_float64(model, args, kwargs):
@@ -403,6 +404,9 @@ def main():
         return 0
     families = {"vision": VISION, "segmentation": SEGMENTATION, "video": VIDEO, "detection": DETECTION, "timm": TIMM, "text": TEXT, "hf": HF}
     only = a.only.split(",") if a.only else []
+    known = {w for f, names in families.items() for n in names for w in (f, n, f"{f}.{n}")}
+    if unknown := sorted(set(only) - known):
+        p.error("--only: no model or family is named " + ", ".join(unknown))
     left = [f"{f}.{n}" for f, names in families.items() for n in names if not only or {f"{f}.{n}", n, f} & set(only)]
     rows = []
     if a.rows and os.path.exists(a.rows):

@@ -76,6 +76,11 @@ def _diagnostics(text):
     return [(m, text[m.end() : end].rstrip("\n")) for m, end in zip(found, ends)]
 
 
+def has_error(text):
+    """Whether what a sink printed has an error in it."""
+    return any(where["kind"] == "error" for where, _ in _diagnostics(text))
+
+
 def _outside():
     """The stack level, for warnings, of the first frame that is not of this package."""
     level, frame = 1, sys._getframe(1)

@@ -57,7 +57,10 @@ def _view(value, name):
 def array_of(value, want, what="input"):
     """`value` as a contiguous array for the Tensor `want`; copied only where it is not contiguous, or a list."""
     if isinstance(value, (list, tuple, int, float)):
-        array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
+        try:
+            array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
+        except (OverflowError, TypeError, ValueError) as error:
+            raise UsageError(f"{what} {want.name}: {error}") from None
     else:
         array, bits = _view(value, f"{what} {want.name}")
     dtype = numpy_dtype(want.dtype)
@@ -140,7 +143,7 @@ class Outputs(tuple):
     def __array__(self, dtype=None, copy=None):
         if len(self) != 1:
             raise ValueError(f"the model has {len(self)} outputs ({', '.join(self._names)}): name one")
-        return np.asarray(self[0], dtype)
+        return np.array(self[0], dtype, copy=copy)  # NumPy makes no copy of its own: a session's next run would overwrite it
 
     def __repr__(self):
         return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"

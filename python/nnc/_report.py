@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._lib import JSON, TEXT, Text, UsageError, lib, program, report, words
+from ._lib import JSON, TEXT, Text, UsageError, has_error, lib, program, report, words
 
 
 class Report:
@@ -92,7 +92,7 @@ def flags_of(options, folder):
 
 def run(command, files, flags, folder):
     """What the program prints for a command; raises its error. Returns (text, exit code: 0, or 1 or 4 for a result that says so).
-    folder: that of the files."""
+    folder: that of the files. A training prints its steps before it fails."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [program(), command, *files, *flags], stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
@@ -103,7 +103,7 @@ def run(command, files, flags, folder):
             child.send_signal(signal.SIGINT)
             child.communicate()
             raise
-    failed = child.returncode not in (0, 1, 4) or not text
+    failed = child.returncode not in (0, 1, 4) or not text or has_error(said)
     report(child.returncode if failed else 0, said)
     return text, child.returncode
 

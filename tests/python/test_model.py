@@ -176,11 +176,15 @@ def test_outputs_without_elements():
 def test_sessions_in_place():
     model = nnc.compile(MATMUL, weights={"w": numbers(3, 4, seed=1)})
     session = model.session()
+    one, copies = nnc.compile(MATMUL.replace("return %y, %z as \"relu.z\"", "return %z"), seed=1).session(), []
     for k in range(3):
         x = numbers(2, 3, seed=k)
         session.inputs["x"][...] = x
         y = session.run()
         assert (y.y == model(x).y).all() and (y[1] == model(x)[1]).all()
+        one.inputs["x"][...] = x
+        copies.append(np.array(one.run()))
+    assert (copies[0] != copies[1]).any(), "the next run has written into a copy"
     with pytest.raises(TypeError):
         session.inputs["x"] = x  # it would not be the session's memory
     kept = y.y
@@ -227,6 +231,9 @@ def test_wrong_inputs():
         model(np.zeros((2, 3)))
     with pytest.raises(nnc.UsageError, match=r"float32\[3, 2\]; the model has f32\[2, 3\]"):
         model(np.zeros((3, 2), "f4"))
+    for ragged in ([[1], [1, 2]], [["a"]]):
+        with pytest.raises(nnc.UsageError, match="input x: "):
+            model(ragged)
     with pytest.raises(nnc.UsageError, match="missing input: x"):
         model()
     with pytest.raises(nnc.UsageError, match="no input z; it has x"):

@@ -84,6 +84,8 @@ def test_train(tmp_path):
     assert (again(x)[0] == y).all()
     with pytest.raises(nnc.Error, match="target"):
         nnc.train(NET, {"x": x})
+    with pytest.raises(nnc.DiffersError, match="finite"):
+        nnc.train(NET, {"x": x, "target": target}, epochs=6, lr=1e30)
 
 
 def test_interrupted_training_writes_its_checkpoint(tmp_path):

@@ -219,7 +219,7 @@ EDGE = {
     ),
     "lerp": (lambda a, b: (torch.lerp(a, b, 1.0), torch.lerp(a, b, 0.3), torch.lerp(a, b, a.sigmoid())), [1e8, 1, -3], [1, 2, 5]),
     "asinh": (lambda a: a.asinh() * 1e5, [1e-5, -1e-4, 3, 1e25, -INF, 0]),
-    "acosh": (lambda a: a.acosh() * 1e3, [1, 1.0001, 3, 1e25, INF]),
+    "acosh": (lambda a: a.acosh() * 1e3, [1, 1.0001, 3, 1e25, INF, 0.5, -1, -3, -1e5, -INF]),
     "logsumexp": (lambda a: a.reshape(3, 2).logsumexp(1), [-INF, -INF, INF, 1, 1, 2]),
     "clamp": (lambda a: (a.clamp(min=INF), a.clamp(max=-INF), a.clamp(-INF, 1), a.clamp(2, -2)), [0, 1, 5]),
     "hardtanh": (lambda a: (aten.hardtanh(a), aten.hardtanh(a, -2)), [-3, -1.5, 0.5, 3]),
@@ -751,6 +751,12 @@ def test_unsupported_ops_are_run_by_torch_with_one_warning():
     assert nt.reports[-1].parts == 2 and not nt.reports[-1].whole
 
 
+def test_shapes_that_depend_on_data_are_run_by_torch():
+    nt.warned.clear()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(nnc.NncWarning, match="depends on data"):
+        check(lambda x: x[x > 0] * 2, some(3, 4), whole=False)
+
+
 def test_random_ops_are_run_by_torch():
     net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU())
     with torch.no_grad(), warnings.catch_warnings():
@@ -843,6 +849,15 @@ def test_export_names_what_is_missing():
         nnc.compile(Det(), (some(3, 3),))
 
 
+def test_export_names_what_depends_on_data():
+    class Picked(nn.Module):
+        def forward(self, x):
+            return x[x > 0].sum()
+
+    with pytest.raises(nnc.UsageError, match="nnc cannot express aten"):
+        nnc.compile(Picked(), (some(3, 3),))
+
+
 def test_export_keeps_inputs_that_are_equal_or_unused():
     class Three(nn.Module):
         def forward(self, a, b, c):
@@ -865,6 +880,20 @@ def test_export_of_control_flow_is_an_error():
         nnc.compile(nn.Linear(3, 4))
     with pytest.raises(nnc.UsageError, match="not of a function"):
         nnc.compile(lambda x: x, (some(3),))
+
+
+def test_export_of_results_that_are_no_tensors():
+    class Gives(nn.Module):
+        def __init__(self, other):
+            super().__init__()
+            self.other = other
+
+        def forward(self, x):
+            return None, x * 2, self.other
+
+    close(torch.from_numpy(nnc.compile(Gives(None), (some(3),))(some(3)).y0), some(3) * 2)
+    with pytest.raises(nnc.UsageError, match="has to return tensors"):
+        nnc.compile(Gives(7), (some(3),))
 
 
 def test_export_of_odd_modules():

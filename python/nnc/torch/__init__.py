@@ -20,13 +20,14 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 import nnc
 from nnc._lib import machine_lock
 
+from .graph import Unsupported
 from .layers import ROWS
 from .lower import Lowering, split
 from .ops import aten
@@ -185,8 +186,11 @@ def respecialised(gm, args):
         for n in gm.graph.nodes
     )
     if symbolic:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            Shapes(gm).run(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                Shapes(gm).run(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+        except (DynamicOutputShapeException, DataDependentOutputException) as e:
+            raise nnc.ModelError(f"{e.func} makes a shape that depends on data") from e
     return gm
 
 
@@ -245,7 +249,8 @@ def decompositions():
 def compile_module(module, args=(), kwargs=None, **options):
     """A torch.nn.Module, as it is now, as an nnc.Model for arguments of these shapes; by torch.export and the same table.
 
-    Its inputs have the names of forward's parameters, its outputs are y0, y1, ... in the order in which they occur in the result.
+    Its inputs have the names of forward's parameters, its outputs are y0, y1, ... in the order in which they occur in the result, which
+    None is not counted in.
     Raises nnc.UsageError, which names the ops, where nnc cannot express the module, or PyTorch cannot export it."""
     recurrent = any(isinstance(m, torch.nn.RNNBase) for m in module.modules())  # only strict export can
     args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), kwargs))  # one tensor given twice is two inputs
@@ -264,8 +269,12 @@ def compile_module(module, args=(), kwargs=None, **options):
     lowering = Lowering(program.graph_module, static, names).run()
     if lowering.missing:
         raise nnc.UsageError("nnc cannot express " + "; ".join(f"{op.target} ({why})" for op, why in lowering.missing.items()))
-    kept = [s.kind is OutputKind.USER_OUTPUT for s in program.graph_signature.output_specs]
-    low = lowering.named([node for node, keep in zip(lowering.result_nodes, kept) if keep])
+    specs = program.graph_signature.output_specs
+    kept = [node for node, s in zip(lowering.result_nodes, specs) if s.kind is OutputKind.USER_OUTPUT and node is not None]
+    try:
+        low = lowering.named(kept)
+    except Unsupported as e:
+        raise nnc.UsageError(f"nnc cannot express {e}: forward of {type(module).__name__} has to return tensors") from None
     return nnc.compile(low.text, weights=low.weights or None, **options)
 
 

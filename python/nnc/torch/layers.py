@@ -225,7 +225,7 @@ def _(g, out, x, weight, bias, mean, var, momentum, eps):
     return [batchnorm(g, x, weight, bias, mean, var, eps), None, None]
 
 
-@row(*overloads("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"))
+@row(*overloads("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"))
 def _(g, out, x, weight, bias, mean, var, training, momentum, eps):
     if training:
         raise Unsupported("batch_norm in training")

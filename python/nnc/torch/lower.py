@@ -72,7 +72,7 @@ class Lowering:
             raise Unsupported("not an aten op")
         args, kwargs = pytree.tree_map_only(torch.fx.Node, self.env.__getitem__, (node.args, dict(node.kwargs)))
         operands = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, (Value, Foreign))]
-        if isinstance(val, torch.Tensor) and 0 in val.shape:
+        if isinstance(val, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in val.shape):  # others may depend on data
             return self.g.known(torch.empty(tuple(map(concrete, val.shape)), dtype=val.dtype))
         if any(isinstance(x, Foreign) for x in operands):
             raise Unsupported("an operand whose shape or type nnc cannot express")

@@ -498,9 +498,10 @@ def asinh(g, x):
 
 
 def acosh(g, x):
-    """log1p(t + sqrt(2 t + t^2)), t = x - 1: accurate near 1."""
+    """log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1: accurate near 1, and NaN below, where one root of the product could be a number."""
     t = g.op("sub", x, value(g, 1, x.dtype))
-    near = g.op("log1p", g.op("add", t, g.op("sqrt", g.op("mul", t, g.op("add", t, value(g, 2, x.dtype))))))
+    root = g.op("mul", g.op("sqrt", t), g.op("sqrt", g.op("add", t, value(g, 2, x.dtype))))
+    near = g.op("log1p", g.op("add", t, root))
     return far_log(g, x, near)
 
 
