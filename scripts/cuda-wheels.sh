@@ -4,17 +4,17 @@
 #
 #     scripts/cuda-wheels.sh && NNC_CUDA_PATH=$PWD/build/cuda build/nnc doctor
 #
-# NVRTC of CUDA 13 (100 MB to load); --cu12: that of CUDA 12 too, which GPUs before sm_75 need; --all: also the runtime, cuBLAS, cuDNN and
-# NCCL of CUDA 13 (2 GB). --cu12 --all: all libraries of CUDA 12 alone, the last that support sm_61 and sm_70; it needs a FOLDER of its own,
-# since both versions of cuDNN lie in the same place. Exit code 5 when that is not possible here, with one line that says why.
+# NVRTC of CUDA 13 (100 MB to load); --cu12: that of CUDA 12 too, which GPUs before sm_75 need; --all: also the runtime, cuBLAS, cuDNN,
+# NCCL and CUPTI of CUDA 13 (2 GB). --cu12 --all: all libraries of CUDA 12 alone, the last that support sm_61 and sm_70; it needs a FOLDER
+# of its own, since both versions of cuDNN lie in the same place. Exit code 5 when that is not possible here, with one line that says why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . scripts/setup.sh
 
 wheels="nvidia-cuda-nvrtc==13.0.88"
 cu12="nvidia-cuda-nvrtc-cu12==12.9.86"
-rest12="nvidia-cuda-runtime-cu12==12.9.79 nvidia-cublas-cu12==12.9.1.4 nvidia-cudnn-cu12==9.10.2.21 nvidia-nccl-cu12==2.27.5"
-rest="nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9"
+rest12="nvidia-cuda-runtime-cu12==12.9.79 nvidia-cublas-cu12==12.9.1.4 nvidia-cudnn-cu12==9.10.2.21 nvidia-nccl-cu12==2.27.5 nvidia-cuda-cupti-cu12==12.9.79"
+rest="nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9 nvidia-cuda-cupti==13.0.85"
 folder=build/cuda what=
 for a in "$@"; do
     case $a in

@@ -310,7 +310,6 @@ TEST(sessions_share_their_weights)
     }
 }
 
-/* State belongs to its session. */
 TEST(models_that_share_hold_their_weights_once)
 {
     nnc_env *e = open_env(NULL);
@@ -338,6 +337,7 @@ TEST(models_that_share_hold_their_weights_once)
     close_env(e);
 }
 
+/* State belongs to its session. */
 TEST(sessions_do_not_share_state)
 {
     static const char text[] = "graph @count {\n"
