@@ -15,7 +15,6 @@ enum {
     SHORT_ROW = 1024, /* with fewer terms, such rows end before they are prefetched */
 #define SHARE(name, percent, what) SHARE_##name = percent,
 #include "cost/prices.def"
-#undef SHARE
 };
 
 static const int function[PO__COUNT] = {
@@ -311,7 +310,7 @@ static double few_channels(const nnc_ask *a, bool cores)
     enum { FEW = 16, TERMS = 32 };
     return a->channels < 1 || a->channels >= FEW ? 1
            : cores                               ? (double)a->channels / TERMS
-                                                 : SHARE_strict_few / 100.;
+                                                 : nnc_gpu_price[NNC_G_strict_few];
 }
 
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict)

@@ -48,8 +48,8 @@ typedef struct rules {
     bool *heard;
 } rules;
 
-static nnc_status by_layer(
-    const char *text, const nnc_graph *g, uint8_t *by, rules *r, nnc_arena *a, nnc_sink *sink)
+static nnc_status by_layer(const char *text, const nnc_graph *g, bool trains, uint8_t *by, rules *r,
+    nnc_arena *a, nnc_sink *sink)
 {
     const char *word[NNC_COUNT(words)];
     for (size_t i = 0; i < NNC_COUNT(words); i++)
@@ -58,8 +58,10 @@ static nnc_status by_layer(
         ARENA_NEW(a, bool, g->n_node + 1)};
     NNC_NEED(r->word && r->rule && r->heard, sink);
     NNC_TRY(nnc_model_words(g, "--split", text, word, NNC_COUNT(words), r->word, r->rule, sink));
-    for (uint32_t i = 0; i < g->n_node; i++)
-        by[i] = r->word[i] < 0 ? by[i] : (uint8_t)words[r->word[i]].by;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const bool loss = trains && nnc_same_text(g->node[i].origin, "/loss"); /* no layer */
+        by[i] = r->word[i] < 0 || loss ? by[i] : (uint8_t)words[r->word[i]].by;
+    }
     return NNC_OK;
 }
 
@@ -98,7 +100,7 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
     if (o->strategy)
         NNC_TRY(by_strategy(o->strategy, *g, by, sink));
     if (o->split)
-        NNC_TRY(by_layer(o->split, *g, by, &r, &a, sink));
+        NNC_TRY(by_layer(o->split, *g, trains, by, &r, &a, sink));
     const nnc_split_options with = {
         .n_device = o->devices, .by = by, .heard = r.heard, .trains = trains};
     nnc_split_cost own = {0};

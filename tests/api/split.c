@@ -380,6 +380,22 @@ TEST(split_steps)
             }
 }
 
+/* Patterns and open ranges mean the layers of the model, and not the loss, whose sum over the batch cannot be divided so. */
+TEST(split_steps_of_all_layers)
+{
+    static const char json[] =
+        "{\"inputs\": {\"x\": [8, 6]}, \"layers\": [{\"op\": \"linear\", \"out\": 12}, "
+        "\"tanh\", {\"op\": \"linear\", \"out\": 8}]}";
+    static const char *const all[] = {"*=batch", "0-=batch", "*=columns"};
+    nnc_model *m = nnc_model_parse("m.json", json, strlen(json), NULL, test_sink);
+    for (size_t i = 0; m && i < NNC_COUNT(all); i++) {
+        const nnc_compile_options o = {.devices = 2, .split = all[i]};
+        const nnc_training t = nnc_training_defaults;
+        check_steps(m, &t, &o, all[i]);
+    }
+    nnc_model_close(m);
+}
+
 /* The states of some steps in float64, and those of copies: equal to the first one's. */
 static int equal_copies(const nnc_graph *g, const char *what)
 {
