@@ -9,7 +9,7 @@ import tempfile
 import xml.etree.ElementTree
 
 SOURCE = sys.argv[1]
-QUESTIONS = 21
+QUESTIONS = 22
 failed = 0
 
 

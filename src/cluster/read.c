@@ -14,6 +14,7 @@ typedef struct reader {
 } reader;
 
 static const char *const reach[] = {"none", "switch", "socket", "all"}; /* p2p_reach */
+enum { REACHES = NNC_COUNT(reach) };
 
 #define F(x) offsetof(nnc_fabric, x)
 static const nnc_field nvlink_fields[] = {
@@ -32,7 +33,7 @@ static const nnc_field pcie_fields[] = {
     {"uplink_bytes_s", NNC_F_int64, F(uplink_bytes_s), false, 1, RATE_MAX},
     {"pageable_bytes_s", NNC_F_int64, F(pageable_bytes_s), false, 1, RATE_MAX},
     {"latency_ns", NNC_F_int64, F(pcie_latency_ns), false, 0, 1e9},
-    {"p2p", NNC_F_word, F(p2p), true, 0, NNC_COUNT(reach), reach},
+    {"p2p", NNC_F_word, F(p2p), true, 0, REACHES, reach},
     {"staged_share", NNC_F_double, F(staged_share), false, 0.001, 1},
     {"staged_latency_ns", NNC_F_int64, F(staged_latency_ns), false, 0, 1e9},
 };

@@ -201,7 +201,7 @@ static packs no_packs(pass *p, int n_list)
 static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing *k)
 {
     int *list = &s->list[v % (nnc_ref)s->n_list];
-    for (int j = *list; j >= 0; j = s->at[j].next)
+    for (int j = s->at ? *list : -1; j >= 0; j = s->at[j].next)
         if (s->at[j].weights == v && same_packing(&s->at[j].k, k) &&
             on_one_device(nnc_def(p->g, s->at[j].panels), &p->g->node[i]))
             return s->at[j].panels;
