@@ -406,8 +406,10 @@ static int inputs(const nnc_kernel *k)
     return n;
 }
 
+/* Vectors of many operands are enough bytes on their way, and those of two at once more values than registers hold. */
 static void choose_point(nnc_kernel *k, const nnc_target *t)
 {
+    enum { VALUES = 64 };
     nnc_kgrid *g = &k->grid;
     int64_t resident = nnc_cuda_resident(t);
     bool small = true;
@@ -423,7 +425,8 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     g->vec = (int16_t)vec;
     for (int b = 0; b < k->n_buf; b++)
         small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
-    if (flat(k) && vec > 1 && cu_points(k, g->axis, vec) >= 4 * resident)
+    if (flat(k) && vec > 1 && cu_points(k, g->axis, vec) >= 4 * resident &&
+        inputs(k) * vec <= VALUES)
         g->flight = small && inputs(k) == 1 ? 4 : 2;
 }
 
