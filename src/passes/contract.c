@@ -150,8 +150,8 @@ static bool set_as_kernel(pass *p, nnc_graph *body)
             return false;
         while (at < n->n_attr && n->attr[at].key < AT_as_kernel)
             at++;
-        memcpy(a, n->attr, sizeof *a * (size_t)at);
-        memcpy(a + at + 1, n->attr + at, sizeof *a * (size_t)(n->n_attr - at));
+        for (int k = 0; k < n->n_attr; k++)
+            a[k + (k >= at)] = n->attr[k];
         a[at] = nnc_ai(AT_as_kernel, 1);
         n->attr = a;
         n->n_attr++;
