@@ -143,7 +143,11 @@ class Outputs(tuple):
     def __array__(self, dtype=None, copy=None):
         if len(self) != 1:
             raise ValueError(f"the model has {len(self)} outputs ({', '.join(self._names)}): name one")
-        return np.array(self[0], dtype, copy=copy)  # NumPy makes no copy of its own: a session's next run would overwrite it
+        own = np.asarray(self[0])
+        y = own if dtype is None else own.astype(dtype, copy=False)
+        if copy is False and y is not own:
+            raise ValueError(f"numbers of {own.dtype} as {y.dtype} are a copy")
+        return own.copy() if copy and y is own else y  # NumPy 2 leaves copies to this; a session's next run would overwrite a view
 
     def __repr__(self):
         return "Outputs(" + ",\n        ".join(f"{n}={a!r}" for n, a in zip(self._names, self)) + ")"
