@@ -66,11 +66,12 @@ nnc_status nnc_plan_estimate(const nnc_graph *g, const nnc_plan_options *o, nnc_
 nnc_ask nnc_plan_ask(const nnc_call *c, int64_t flops, int64_t bytes);
 
 /* Assigns offsets to blocks with live ranges [first,last] (inclusive, in any unit), and returns the arena size. INT64_MAX: that or more;
- * -1: out of memory. It keeps the best of six greedy orders. *lower_bound is the largest number of bytes live at once. align is a power
- * of two. Blocks conflict when their ranges overlap. With several streams, blocks i and j also conflict if j starts between i's last and
- * i's `reach`, and conflict(ctx, i, j) is true. */
+ * -1: out of memory. It keeps the best of six greedy orders. Within its size, blocks move to where `threads` threads find lines of their
+ * own; with 1 none does. *lower_bound is the largest number of bytes live at once. align is a power of two. Blocks conflict when their
+ * ranges overlap. With several streams, blocks i and j also conflict if j starts between i's last and i's `reach`, and
+ * conflict(ctx, i, j) is true. */
 typedef struct nnc_block { int64_t bytes; int32_t first, last; int64_t offset; int32_t reach; } nnc_block;
-int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, bool (*conflict)(void *ctx, int i, int j), void *ctx,
+int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, int threads, bool (*conflict)(void *ctx, int i, int j), void *ctx,
     int64_t *lower_bound, nnc_arena *scratch);
 
 #endif

@@ -126,7 +126,9 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
         s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0, events ? reach(s, t) : x->last};
     }
     int64_t align = nnc_plan_align(&p->device[device]);
-    *size = nnc_pack_blocks(s->block, n, align, events ? conflict : NULL, s, least, a);
+    const bool moves = space == SP_arena && !nnc_plan_on_gpu(&p->device[device]);
+    *size = nnc_pack_blocks(s->block, n, align, moves ? p->device[device].threads : 1,
+        events ? conflict : NULL, s, least, a);
     if (*size < 0)
         return nnc_nomem(sink);
     for (int k = 0; k < n; k++)

@@ -4,7 +4,7 @@
  * repaired: blocks that end above the bound come first.
  *
  * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
- * by index, so the result is deterministic. */
+ * by index, so the result is deterministic. Where several threads run each command, blocks then move within the size that was found. */
 #include "plan/make.h"
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct key {
 
 typedef struct packer {
     nnc_block *b;
-    int n;
+    int n, threads;
     conflict_fn conflict; /* NULL: overlapping live ranges alone */
     void *ctx;
     int64_t *size; /* aligned */
@@ -339,22 +339,103 @@ static void repair(packer *p, int order, int64_t least)
     memset(p->urgent, 0, (size_t)p->n * sizeof *p->urgent);
 }
 
-int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, conflict_fn conflict, void *ctx,
-    int64_t *lower_bound, nnc_arena *scratch)
+/* ---- threads' caches ---------------------------------------------------------------------------------------------
+ * Thread i of n computes part i of a result, counted in bytes. A line of a cache that another core wrote costs several times what one of
+ * the core's own does, for stores as for loads. So a block is moved, within the size that was found, to where each thread finds lines
+ * that it wrote last: mostly to where the middles of two blocks coincide. */
+
+enum {
+    RECENT = 12, /* blocks before one whose lines are likely to be in a core's cache still */
+    POINTS = 8, /* of a block, at which the owners are compared */
+    OWN = 0, /* prices of a line: the thread's, nobody's, another thread's */
+    NOBODY = 1,
+    OTHER = 3,
+};
+
+static int64_t price_at(const packer *p, int32_t i, int64_t at, const int32_t *recent, int n)
 {
-    packer p = {.b = b, .n = n, .conflict = conflict, .ctx = ctx};
+    int64_t price = 0;
+    for (int s = 1; s < 2 * POINTS; s += 2) {
+        const int64_t x = at + p->size[i] / (2 * POINTS) * s;
+        int k = 0;
+        while (k < n && (x < p->at[recent[k]] || x >= p->at[recent[k]] + p->size[recent[k]]))
+            k++;
+        const int64_t owner = k < n ? (x - p->at[recent[k]]) * p->threads / p->size[recent[k]] : -1;
+        price += owner < 0 ? NOBODY : owner == s * p->threads / (2 * POINTS) ? OWN : OTHER;
+    }
+    return price;
+}
+
+static bool is_free(const packer *p, int32_t i, int64_t at)
+{
+    bool is = at >= 0 && at <= p->top - p->size[i];
+    for (int64_t k = p->near0[i]; k < p->near0[i + 1] && is; k++) {
+        const int32_t j = p->near[k];
+        is = at >= p->at[j] + p->size[j] || p->at[j] >= at + p->size[i];
+    }
+    return is;
+}
+
+static void settle_block(packer *p, int32_t i, const int32_t *recent, int n, int64_t align)
+{
+    int64_t best = p->at[i], least = price_at(p, i, best, recent, n);
+    for (int k = 0; k < n && least > 0; k++) {
+        const int64_t at = (p->at[recent[k]] + (p->size[recent[k]] - p->size[i]) / 2) & -align;
+        const int64_t price = is_free(p, i, at) ? price_at(p, i, at, recent, n) : least;
+        if (price < least) {
+            least = price;
+            best = at;
+        }
+    }
+    p->at[i] = best;
+}
+
+/* Moves blocks in the order in which they are first used. */
+static bool settle(packer *p, int64_t align, nnc_arena *a)
+{
+    const size_t n = (size_t)p->n;
+    key *end = ARENA_NEW(a, key, n + 1);
+    if (!end)
+        return false;
+    for (int i = 0; i < p->n; i++) {
+        p->key[i] = (key){-(int64_t)p->b[i].first, 0, i};
+        end[i] = (key){-(int64_t)p->b[i].last, 0, i};
+    }
+    qsort(p->key, n, sizeof *p->key, by_key);
+    qsort(end, n, sizeof *end, by_key);
+    memcpy(p->at, p->best, n * sizeof *p->at);
+    int ended = 0;
+    for (int k = 0; k < p->n; k++) {
+        const int32_t i = p->key[k].i;
+        int32_t recent[RECENT], m = 0;
+        while (ended < k && p->b[end[ended].i].last < p->b[i].first)
+            ended++;
+        for (; m < RECENT && m < ended; m++)
+            recent[m] = end[ended - 1 - m].i;
+        settle_block(p, i, recent, m, align);
+    }
+    memcpy(p->best, p->at, n * sizeof *p->best);
+    return true;
+}
+
+int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, int threads, conflict_fn conflict,
+    void *ctx, int64_t *lower_bound, nnc_arena *scratch)
+{
+    packer p = {.b = b, .n = n, .threads = threads, .conflict = conflict, .ctx = ctx};
     int64_t least = 0;
     if (!packer_alloc(&p, scratch))
         return -1;
     for (int i = 0; i < n; i++)
         p.size[i] = nnc_add_sat(b[i].bytes, align - 1) & -align;
-    const bool found = find_conflicts(&p, scratch) && find_contention(&p, &least, scratch);
+    bool found = find_conflicts(&p, scratch) && find_contention(&p, &least, scratch);
     for (int order = 0; found && order < ORDERS && p.top > least; order++) {
         p.partial = order >= REPAIRED;
         try_order(&p, order);
         if (order < REPAIRED)
             repair(&p, order, least);
     }
+    if (found && threads > 1 && !p.dense && p.top < INT64_MAX / threads)
+        found = settle(&p, align, scratch);
     nnc_free(p.row);
     if (!found)
         return -1;

@@ -4,13 +4,18 @@
 #include "test.h"
 #include <string.h>
 
-static int64_t pack(nnc_block *b, int n, int64_t align, int64_t *least)
+static int64_t pack_for(nnc_block *b, int n, int64_t align, int threads, int64_t *least)
 {
     nnc_arena a;
     nnc_arena_init(&a, 0);
-    int64_t size = nnc_pack_blocks(b, n, align, NULL, NULL, least, &a);
+    int64_t size = nnc_pack_blocks(b, n, align, threads, NULL, NULL, least, &a);
     nnc_arena_deinit(&a);
     return size;
+}
+
+static int64_t pack(nnc_block *b, int n, int64_t align, int64_t *least)
+{
+    return pack_for(b, n, align, 1, least);
 }
 
 static bool together(const nnc_block *x, const nnc_block *y)
@@ -55,6 +60,21 @@ TEST(pack_on_paper)
     CHECK_INT(one[0].offset, 0);
 }
 
+/* Each thread computes one half: within the same size, the third lies around the middle of the first, whose lines each thread has. */
+TEST(pack_keeps_the_lines_of_threads)
+{
+    const nnc_block chain[] = {{512, 0, 1, -1}, {256, 1, 2, -1}, {256, 2, 3, -1}};
+    nnc_block one[3], two[3];
+    memcpy(one, chain, sizeof chain);
+    memcpy(two, chain, sizeof chain);
+    CHECK_INT(pack(one, 3, 64, NULL), 768);
+    CHECK_INT(one[2].offset, 0);
+    CHECK_INT(pack_for(two, 3, 64, 2, NULL), 768);
+    CHECK_INT(two[0].offset, 0);
+    CHECK_INT(two[1].offset, 512);
+    CHECK_INT(two[2].offset, 128);
+}
+
 static bool odd_even(void *ctx, int i, int j)
 {
     (void)ctx;
@@ -68,7 +88,7 @@ TEST(pack_conflict_callback)
     nnc_arena a;
     nnc_arena_init(&a, 0);
     int64_t least;
-    CHECK_INT(nnc_pack_blocks(b, 4, 64, odd_even, NULL, &least, &a), 128);
+    CHECK_INT(nnc_pack_blocks(b, 4, 64, 1, odd_even, NULL, &least, &a), 128);
     CHECK_INT(least, 64);
     CHECK_INT(b[0].offset, b[2].offset);
     CHECK_INT(b[1].offset, b[3].offset);
@@ -128,9 +148,10 @@ TEST(pack_near_the_best)
 TEST(pack_generated)
 {
     uint64_t key = nnc_rng_key("pack2", test_seed);
+    int moved = 0;
     for (int c = 0; c < 20; c++) {
         enum { N = 400 };
-        static nnc_block b[N], again[N];
+        static nnc_block b[N], again[N], divided[N];
         for (int i = 0; i < N; i++) {
             uint64_t at = ((uint64_t)c * N + (uint64_t)i) * 3;
             b[i].bytes = 1 + nnc_rng_u32(key, at) % 100000;
@@ -140,11 +161,16 @@ TEST(pack_generated)
         }
         int64_t least, size = pack(b, N, 64, &least), second = pack(again, N, 64, NULL);
         CHECK(!fault(b, N, 64, size));
+        memcpy(divided, again, sizeof again);
+        CHECK_INT(pack_for(divided, N, 64, 2 + c % 7, NULL), size);
+        CHECK(!fault(divided, N, 64, size));
+        moved += memcmp(divided, b, sizeof b) != 0;
         CHECK(size >= least && size < least * 2);
         CHECK_INT(second, size);
         for (int i = 0; i < N; i++)
             CHECK_INT(again[i].offset, b[i].offset);
     }
+    CHECK(moved > 0);
 }
 
 /* For blocks whose live ranges do not overlap, as if of different streams. */
@@ -175,8 +201,8 @@ TEST(pack_dense)
         nnc_arena a;
         nnc_arena_init(&a, 0);
         bool (*conflict)(void *, int, int) = k / 2 % 2 ? some : NULL;
-        int64_t least[2], size = nnc_pack_blocks(b, N, 64, conflict, NULL, &least[0], &a);
-        CHECK_INT(nnc_pack_blocks(listed, N + ALONE, 64, conflict, NULL, &least[1], &a), size);
+        int64_t least[2], size = nnc_pack_blocks(b, N, 64, 1, conflict, NULL, &least[0], &a);
+        CHECK_INT(nnc_pack_blocks(listed, N + ALONE, 64, 1, conflict, NULL, &least[1], &a), size);
         CHECK_INT(least[0], least[1]);
         CHECK(!fault(b, N, 64, size));
         CHECK(!memcmp(listed, b, sizeof b));
@@ -207,7 +233,7 @@ TEST(pack_asks_within_reach)
     nnc_arena_init(&a, 0);
     for (int i = 0; i < N; i++)
         b[i] = (nnc_block){64, 2 * i, 2 * i, -1, 2 * i + 7};
-    CHECK_INT(nnc_pack_blocks(b, N, 64, count_calls, &calls, NULL, &a), 64);
+    CHECK_INT(nnc_pack_blocks(b, N, 64, 1, count_calls, &calls, NULL, &a), 64);
     CHECK(calls > 0 && calls < 8 * N);
     nnc_arena_deinit(&a);
 }
@@ -228,7 +254,7 @@ TEST(pack_asks_once)
     nnc_arena_init(&a, 0);
     for (int i = 0; i < N; i++)
         b[i] = (nnc_block){64 + i % 7 * 100, 2 * i, 2 * i, -1, 2 * N};
-    CHECK(nnc_pack_blocks(b, N, 64, count_pairs, &calls, NULL, &a) > 0);
+    CHECK(nnc_pack_blocks(b, N, 64, 1, count_pairs, &calls, NULL, &a) > 0);
     CHECK_INT(calls, N * (N - 1) / 2);
     nnc_arena_deinit(&a);
 }
