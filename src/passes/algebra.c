@@ -1,7 +1,7 @@
-/* passes/algebra.c -- algebraic simplification by facts about ops. Each rule states its equation; rules of level 1 change no bit of
- * the result (except NaN payloads, and the sign of a zero from max and min, which IEEE leaves open). Level 2 may change the sign of a
- * zero or round less often. Terminates: every rule removes a node, shortens a chain of movements, or replaces an op by one that no
- * rule turns back. */
+/* passes/algebra.c -- algebraic simplification by facts about ops. Each rule states its equation. Rules of level 1 change no bit of the
+ * result. Exceptions: NaN payloads, and the sign of a zero from max and min, which IEEE leaves open. Level 2 may change the sign of a zero
+ * or round less often. Terminates: every rule removes a node, shortens a chain of movements, or replaces an op by one that no rule turns
+ * back. */
 #include "passes/internal.h"
 
 #include <assert.h>

@@ -1,12 +1,11 @@
-/* passes/duplicate.c -- on GPUs: each kernel that uses the result of cheap elementwise ops computes it again, where that moves fewer bytes
- * than storing it and reading it. Such are x - mean of a batch norm, which the sums and the gradient of its backward pass use, and the f32
- * numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
+/* passes/duplicate.c -- on GPUs: kernels that use the result of cheap elementwise ops compute it again, where that moves fewer bytes than
+ * storing it. Examples: x - mean of a batch norm, which the sums and the gradient of its backward pass use; a 16-bit tensor as f32. XLA
+ * calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
  *
- * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that a node's
- * consumers are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
- * with. A value with more than two sources is not copied: of the sums along a residual network each consumer would read all that came
- * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again; copies that it would leave outside of their
- * kernels are undone. */
+ * The kernels are those that fuse would form. The pass finds them, then visits nodes from last to first, so that a node's consumers are
+ * known, copies included. The sources of a value are the tensors in memory with which its chain of cheap ops begins. A value with more than
+ * two sources is not copied: each consumer of a sum along a residual network would read all earlier results. Each kernel gets a copy of a
+ * node in the graph, and fuse forms the kernels again. A copy that fuse would leave outside of its kernel is undone. */
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
@@ -88,8 +87,7 @@ static bool is_inside(const copier *c, nnc_ref v)
     return all;
 }
 
-/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is
- * no smaller than v? */
+/* True when a copy of v needs a source that no kernel stores, such as a slice. Sources smaller than v do not count: they may be stored. */
 static bool lacks_source(const copier *c, nnc_ref v, const chain *x)
 {
     for (int k = 0; k < x->n; k++) {
@@ -295,8 +293,8 @@ static void add_copy(copier *c, uint32_t i, uint32_t to, bool of_tiny)
     c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
 }
 
-/* A large value: a copy for each consumer, where all of them together read less than is stored and read; or where it is stored anyway, for
- * those that read less. */
+/* Chooses copies of a large value. If all copies together read less than storing and loading the value, each consumer gets one. If the
+ * value is stored anyway, those consumers get one that read less with it. */
 static void choose_large(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
@@ -319,7 +317,7 @@ static void choose_large(copier *c, uint32_t i, bool *stored)
     *stored = *stored || rest;
 }
 
-/* A large value of the forward pass: a copy for each kernel of the backward pass that reads its sources anyway, so that no more is kept. */
+/* Copies a large value of the forward pass into those kernels of the backward pass that read its sources anyway: nothing more is kept. */
 static void choose_crossing(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
@@ -332,8 +330,8 @@ static void choose_crossing(copier *c, uint32_t i, bool *stored)
     }
 }
 
-/* Is group g the elementwise ops of small values alone, as what a batch norm computes of the sums of its channels? Such a kernel takes no
- * longer than its launch. */
+/* Does group g consist of elementwise ops on small values, such as those of a batch norm on the sums of its channels? Such a kernel takes
+ * no longer than its launch. */
 static bool is_tiny(const copier *c, uint32_t g)
 {
     const pass *p = c->p;
@@ -365,9 +363,9 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
            2 * (double)kernel->bytes / (double)nnc_max64(t->copy_bytes_s, 1);
 }
 
-/* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. Where
- * its kernel computes small ones alone, a copy for each kernel that computes it as it goes. The rest of its kernel, as a gradient of
- * parameters, then follows the sums in theirs. */
+/* Copies a small value into the kernels that need it, unless it is stored anyway. A kernel with a large result cannot also store a small
+ * one. If its kernel has only small values, each kernel that computes it as it goes gets a copy. The rest of its kernel, such as a gradient
+ * of parameters, can then follow the sums in theirs. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {
     const bool keep = *stored || n_new < c->n_consumer;
@@ -462,8 +460,8 @@ static bool is_apart(const copier *c, groups *s, const copy *x)
     return all;
 }
 
-/* Copies of node i that their kernels do not contain become one value again: the node's own result if that is stored, otherwise the first
- * of them. Those of the backward pass stay, since their value would be kept for it. */
+/* Merges copies of node i that fuse left outside of their kernels. The node's own result replaces them if it is stored, otherwise the first
+ * copy. Copies in the backward pass stay, since a merged value would be kept for it. */
 static void join_copies(copier *c, groups *s, uint32_t i)
 {
     pass *p = c->p;

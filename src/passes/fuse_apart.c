@@ -1,19 +1,18 @@
-/* passes/fuse_apart.c -- compares each kernel that fuse has formed with its layers as written, each a kernel of its own, by one estimate,
- * and takes it apart where it does not promise to be faster. Merges are decided two groups at a time, each with a tolerance, so that they
- * may lose together what none of them does alone.
+/* passes/fuse_apart.c -- compares each kernel that fuse formed with one kernel per layer, by the same estimate. Divides it where it is not
+ * expected to be faster. fuse merges two groups at a time, each merge with a tolerance, so that several merges can lose together.
  *
- * The layers of a kernel are in order; the cheapest way to divide that order into kernels is found by dynamic programming over its parts:
+ * The layers of a kernel are in order. Dynamic programming finds the cheapest way to divide that order into kernels.
  *
- *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
+ *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel.
  *
- * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. In training steps kernels stay
- * whole: what lies between their parts would need memory. Terminates: a group is divided once. */
+ * A kernel of several layers must win by a margin, unless all are elementwise and of one size. In training steps kernels stay whole: values
+ * between their parts would need memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>
 
-/* MOST_LAYERS: of a group that is looked at. MOST_JOINED: of a part that is asked about, so that the number of estimates of a group is
- * linear in its layers. MARGIN: a kernel of several layers must take less than they by one part in so many, as the reason says. */
+/* MOST_LAYERS: limit of a group that is considered. MOST_JOINED: limit of a part, so that a group's estimates are linear in its layers.
+ * MARGIN: a kernel of several layers must take less than separate ones by 1/MARGIN, as the remark says. */
 enum { MOST_LAYERS = 48, MOST_JOINED = 12, MARGIN = 32 };
 
 typedef struct unit { /* a layer's nodes in a group */

@@ -1,8 +1,7 @@
 /* passes/fuse_epilogue.c -- fuses elementwise ops after a contraction into the engine's call, which applies them before it stores the
- * result: bias, activations, a residual sum. The engine's offers (nnc_target_offer) say what it supports and its time: among the
- * supported prefixes of the chain the one is fused that takes the least time, together with a kernel for the rest. The order in the
- * fused node's body is the order of the call's post-operations. Terminates: every contraction is visited once; its chain ends at
- * the first node without exactly one user. */
+ * result: bias, activations, a residual sum. The engine's offers (nnc_target_offer) say what it supports, and the time. Of the supported
+ * prefixes of the chain, the fastest is fused, counting a kernel for the rest. The order in the fused node's body is the order of the
+ * call's post-operations. Terminates: every contraction is visited once; its chain ends at the first node without exactly one user. */
 #include "passes/internal.h"
 #include <math.h>
 
@@ -156,9 +155,8 @@ static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
     return nnc_target_time_ns(t, 0, bytes);
 }
 
-/* Shortens a chain to where it and a kernel for the rest take the least time, since an engine may support an op but compute it slowly.
- * With the engine's traffic counted equally, the kernel adds its cost, or nothing where a kernel that is needed in any case computes
- * the rest. */
+/* Shortens a chain to the length that, with a kernel for the rest, takes the least time. An engine may compute a supported op slowly. The
+ * engine's traffic counts the same for each length. The kernel counts nothing where one is needed in any case. */
 static void cut(pass *p, uint32_t i, epilogue *e)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
@@ -319,8 +317,8 @@ const nnc_node *epilogue_of(pass *p, nnc_ref v)
     return ends ? c : NULL;
 }
 
-/* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for a gradient of one, which
- * becomes a kernel of its own. */
+/* Remark for a depthwise convolution or its gradient. The convolution becomes a generated kernel that the ops after it join, the gradient a
+ * separate kernel. */
 static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);

@@ -1,13 +1,13 @@
-/* passes/fuse_products.c -- fuses a product, ops on its rows, and a product that sums these rows into one kernel. It computes a block of
- * rows after the other (kernel/chain.c), so that what passes between them stays in a core's cache:
+/* passes/fuse_products.c -- fuses a product, ops on its rows, and a product that sums these rows into one kernel. It computes one block of
+ * rows after another (kernel/chain.c), so that the values between them stay in a core's cache.
  *
  *     s = matmul(q, k),  p = softmax(s),  y = matmul(p, v)   ->   y = fused(q, k, v) { ... }
  *
- *     t = conv(x, w),  u = depthwise conv(t, v),  y = conv(u, z)   ->   the same, a block of the image's rows after the other
+ *     t = conv(x, w),  u = depthwise conv(t, v),  y = conv(u, z)   ->   the same, in blocks of the image's rows.
  *
- * Transposes of the first product's source and of the result become index maps. Second operands are put into panels (pack_weights), since
- * generated kernels read them contiguously. The fused kernel competes, by the estimates that engines are chosen by, with what computes the
- * ops apart. On GPUs only attention is fused (attention.c). Terminates: each fusion leaves fewer contractions. */
+ * Transposes of the first product's source and of the result become index maps. Second operands are packed into panels (pack_weights),
+ * since generated kernels read them contiguously. The estimates that choose engines compare the fused kernel with separate ops. On GPUs
+ * only attention is fused (attention.c). Terminates: each fusion leaves fewer contractions. */
 #include "kernel/kernel.h"
 #include "passes/products.h"
 #include "schedule/schedule.h"
@@ -25,7 +25,7 @@ static bool is_product(const nnc_node *core)
     return core && (core->op == OP_matmul || core->op == OP_linear);
 }
 
-/* The first node that reads a result of the run's nodes and is not in it; NNC_NONE: a result is the graph's, or there is none. */
+/* The first node outside the run that reads one of its results. NNC_NONE: no such node, or a result is an output of the graph. */
 static uint32_t next_reader(const pass *p, const run *r)
 {
     uint32_t next = NNC_NONE;
@@ -134,8 +134,8 @@ static bool is_elementwise(const nnc_node *n)
     return all;
 }
 
-/* Convolution i and up to most - 1 further ones, of which at least one is depthwise, with elementwise ops between them: each alone reads
- * what the one before it computes. */
+/* Collects convolution i, up to most - 1 further ones, and the elementwise ops between them. Each reads only the previous result. False:
+ * fewer convolutions, or none is depthwise. */
 static bool find_convs(const pass *p, uint32_t i, int most, run *r)
 {
     int operand, n = 1;
@@ -162,7 +162,7 @@ static bool find_convs(const pass *p, uint32_t i, int most, run *r)
     return n == most && depthwise;
 }
 
-/* Bytes that pass from op to op of the run: of products those of the first, whose rows the ops on them overwrite. */
+/* Bytes of the values between ops of the run. Of a product's rows only the first value counts, since the ops on them overwrite it. */
 static int64_t bytes_inside(const pass *p, const run *r)
 {
     const bool convs = has_windows(p, r);
@@ -173,8 +173,8 @@ static int64_t bytes_inside(const pass *p, const run *r)
     return sum;
 }
 
-/* What convolutions of the run take for tensors between them where these leave the caches: all together, since the caches also hold weights
- * and what the other threads read. */
+/* Time for the tensors between convolutions that do not fit in the caches. Their total counts, since weights and other threads' data are
+ * cached, too. */
 static int64_t spills_ns(const pass *p, const run *r)
 {
     return has_windows(p, r)
@@ -294,7 +294,7 @@ static int64_t product_ns(pass *p, const run *r, uint32_t i)
     return o.ok ? o.time_ns : INT64_MAX;
 }
 
-/* The time of `work`, on one thread, in k's units, each of which reads `weights` bytes again that do not fit the cache beside its rows. */
+/* Time of k's work items, one thread taking `work` for all. Each loads its `weights` bytes again if they do not fit beside its rows. */
 static int64_t units_ns(const nnc_target *t, const nnc_kernel *k, int64_t work, int64_t weights)
 {
     enum { REST = 4 }; /* of L2 is left for rows */

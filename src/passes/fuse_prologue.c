@@ -1,10 +1,10 @@
 /* passes/fuse_prologue.c -- fuses elementwise ops into the contraction that alone reads their result, as its prologue. A generated kernel
- * computes them once for each block of the source (kernel/panel.c), so that their result is neither stored nor loaded:
+ * computes them once for each block of the source (kernel/panel.c), and their result is neither stored nor loaded.
  *
- *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }
+ *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }.
  *
- * Libraries have no prologue. Two totals compete: the contraction and a kernel for the ops, against a contraction that takes both.
- * Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
+ * Libraries have no prologue. The contraction plus a kernel for the ops competes with a contraction that has both. Terminates: a
+ * contraction that has a prologue no longer reads the result of an elementwise kernel. */
 #include "passes/internal.h"
 
 /* Why op n is not elementwise, in the memory order of v, its result. */
@@ -111,8 +111,8 @@ static int64_t moved_bytes(pass *p, uint32_t d)
     return bytes;
 }
 
-/* The time of elementwise kernel d, and the FLOPs of all its elements in *flops. On a CPU, of small kernels, both are those of fuse's
- * estimate: functions do not reach the peak that contractions do, and small kernels use one thread. */
+/* Time of elementwise kernel d; *flops: FLOPs of all its elements. Small kernels on a CPU get fuse's estimate for both: they use one
+ * thread, and math functions do not reach the peak of contractions. */
 static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flops)
 {
     const nnc_ref out = p->g->node[d].out;

@@ -1,5 +1,5 @@
-/* passes/fuse_step.c -- what one kernel of two groups would cost a training step: results that the backward pass has to keep, and two
- * streams of weights in one loop. */
+/* passes/fuse_step.c -- what merging two groups costs a training step: results kept for the backward pass, and two streams of weights in
+ * one loop. */
 #include "passes/group.h"
 
 /* Bytes of the results of these nodes that ops of the step read which are not among them. */

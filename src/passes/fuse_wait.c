@@ -1,14 +1,14 @@
 /* passes/fuse_wait.c -- operands of the backward pass that one kernel would keep in memory while a gradient is computed.
  *
  * The mask of a relu can be computed from its result in the kernel that multiplies by it. That kernel runs after the convolution whose
- * result it multiplies, and until then the relu's result stays in memory, beside the convolution's operand and result:
+ * result it multiplies. Until then the relu's result stays in memory, beside the convolution's operand and result.
  *
- *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask
+ *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask.
  *
  * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there.
  *
- * Likewise a result of the forward pass is computed again for one kernel, as a relu's for the gradient of the next weight. Apart it is
- * freed before others run; where one kernel computes both, it is in memory beside all of their results. */
+ * The same holds for a result of the forward pass that is computed again, such as a relu's for the next weight's gradient. A separate
+ * kernel frees it before others run. One kernel for both would keep it beside all of their results. */
 #include "passes/group.h"
 
 enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */

@@ -89,8 +89,7 @@ void groups_of_wait(groups *s); /* finds what waits_for_gradient asks */
 const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b);
 /* Would one kernel of these nodes have the most memory in use, with results of the forward pass that it computes again? */
 bool raises_peak(groups *s, const uint32_t *nodes, uint32_t n);
-/* Why groups a and b of the backward pass, one of which needs gradients, stay apart, where one of them computes again what others read, or
- * NULL. */
+/* Reason to keep groups a and b of the backward pass apart, where one needs gradients and one computes again what others read; or NULL. */
 const char *computes_beside(groups *s, uint32_t a, uint32_t b);
 
 /* ---- fuse_apart.c ---- */

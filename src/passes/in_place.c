@@ -1,23 +1,23 @@
-/* passes/in_place.c -- concat, slice and split without copies. The operands of a concat are parts of the result's memory, and whoever
- * computes one writes it there; the results of a slice or split are parts of the operand's.
+/* passes/in_place.c -- concat, slice and split without copies. The operands of a concat are parts of the result's memory, and their
+ * producers write them there. The results of a slice or split are parts of the operand's memory.
  *
- *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2
+ *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2.
  *
- * From the last concat to the first, so that a concat which is an operand of a later one has its place before its own operands get
- * theirs. An operand may be a part when
- *   - a command computes it (no input, no weight, no view) and it has no place yet,
- *   - it is no output of the graph,
- *   - its memory order is the result's, and everything is on one device,
- *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot. An
- *     activation in the epilogue of a contraction is computed by that.
- * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
- * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
- * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once.
+ * Concats are visited from last to first: one that is an operand of a later concat is placed before its own operands are. An operand may be
+ * a part if:
+ *   - A command computes it (no input, no weight, no view) and it has no place yet.
+ *   - It is no output of the graph.
+ *   - Its memory order is the result's, and everything is on one device.
+ *   - Its producer and consumers can address memory with gaps: generated kernels can, library calls cannot. An activation in a
+ *     contraction's epilogue counts as the contraction.
+ * Any other operand is copied to its place. A concat stays a copy where placing its operands takes longer. Examples: `fuse` makes it part
+ * of its only consumer's kernel, or computes its operands in its kernel. A slice or split stays where `fuse` makes it an index map of its
+ * consumers. Terminates: each node is visited once.
  *
- * States that are put together, updated as one value and cut again are one state in memory: an optimizer's kernel reads and writes all
- * weights at once, and nobody else knows.
+ * States that are concatenated, updated as one value and sliced again share one memory block. An optimizer's kernel then reads and writes
+ * all weights at once, and no other op is affected.
  *
- *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 lie in w, and v over it */
+ *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 are parts of w, and v is stored over it. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -278,8 +278,8 @@ static int64_t concat_ns(pass *p, const nnc_node *n)
     return ns ? ns : nnc_target_time_ns(t, 0, 2 * bytes_of(p, n->out));
 }
 
-/* What operand k of concat n takes once it is written in place or copied there; `share`: of the time of the concat's kernel, in which
- * it is loaded and stored. One that fuse would compute in the kernel of the concat gets its own. */
+/* Cost of operand k of concat n in place, written there or copied. `share`: the operand's part of the time of a concat kernel, in which it
+ * is loaded and stored. An operand that fuse would compute in that kernel gets its own. */
 static int64_t operand_ns(
     pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t share)
 {
@@ -444,7 +444,7 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
            nnc_type_equal(type_of(p, o->value), &o->type) && on_one_device(d, cut);
 }
 
-/* Is v, or v under another shape, read by other nodes than those of op `there`, which have it in place? */
+/* Do nodes other than those of op `there`, which have it in place, read v or a reshape of it? */
 static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
 {
     bool yes = false;
@@ -455,8 +455,8 @@ static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
     return yes;
 }
 
-/* Looks at the states that concat n consists of, from o->at on. A state may begin at any byte where only the concat reads it, and only a
- * part of the concat's new value is read as its new value. */
+/* Checks the states that concat n consists of, from o->at on. A misaligned part is allowed where only the concat reads the state, and only
+ * the update its new value. */
 static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
 {
     const pass *p = s->p;

@@ -112,7 +112,7 @@ bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other);
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
 /* v in the memory order of `want` (same dimensions): itself, or a relayout. */
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);
-/* v in the memory order of `from`, which it will replace; a copy where v is a view and `from` an operand of a concat in place. */
+/* Returns v in the memory order of `from`, which it will replace. Copies where v is a view and `from` an operand of an in-place concat. */
 nnc_ref edit_like(pass *p, nnc_ref v, nnc_ref from);
 /* Sets node i's operand k to r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
@@ -204,8 +204,8 @@ nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
 bool has_one_place(const pass *p, const nnc_node *c); /* convolution c: are operands and result of one place, without pads? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
-/* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
- * on one thread. 0: they cannot be one kernel. */
+/* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; 0: they cannot be one kernel.
+ * *work (may be NULL): the same on one thread. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 /* Nanoseconds for `bytes` that one kernel of a CPU stores and the next loads, beyond what either takes in cache. */
 int64_t spill_ns(const nnc_target *t, int64_t bytes);
@@ -257,8 +257,8 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
 const char *panels_blocked(const pass *p, uint32_t i);
 /* pack_weights.c: outputs per panel, a pair of vectors; 0: pairs do not divide them, and all are a single panel. */
 int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs);
-/* pack_weights.c: builds fused node v, of several contractions, once more with panels for those of their second operands that are
- * operands of the node and can be packed. Does not redirect uses. NNC_NONE: p->status. */
+/* pack_weights.c: builds fused node v, of several contractions, again with packed panels for second operands that are the node's operands
+ * and can be packed. Does not redirect uses. NNC_NONE: p->status. */
 nnc_ref pack_products(pass *p, nnc_ref v);
 /* The target's engine for contraction n, or for the one in fused node n; NULL: none. Its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);

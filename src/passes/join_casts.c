@@ -1,12 +1,11 @@
-/* passes/join_casts.c -- training steps in 16 bits on GPUs: the casts of several weights in one kernel.
+/* passes/join_casts.c -- training steps in 16 bits on GPUs: cast several weights in one kernel.
  *
  *   h1 = cast(w1);  h2 = cast(w2);  ..    ->    h = cast(concat(w1, w2, ..));  h1, h2, ..: parts of h
  *
- * A state is f32, and its 16-bit copy is computed in each step. Most weights are so small that a launch takes as long as the cast. Weights
- * stay where they are: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views, which begin at multiples of 64
- * bytes. Casts are joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than
- * its neighbours. Only of weights that contractions read as they are stored: a cast to another memory order is a kernel that transposes.
- * Terminates: a joined cast is one of no param. */
+ * States are f32. Each step computes their 16-bit copies. Most weights are so small that a launch takes as long as the cast. Weights are
+ * not moved: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views that begin at multiples of 64 bytes. They are
+ * joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than its neighbours. A cast to another
+ * memory order is not joined, since it transposes. Terminates: a joined cast does not read a param. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 

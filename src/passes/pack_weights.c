@@ -3,13 +3,12 @@
  *
  * Second operands that are computed at run time are packed at each run, where the product is large enough.
  *
- *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
+ *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n].
  *
- *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]; recurrent_grad: [H/n, gates H, n]
+ *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]; recurrent_grad: [H/n, gates H, n].
  *
- * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a
- * single panel.
- * Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
+ * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a single
+ * panel. Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 #include "schedule/schedule.h"
@@ -40,8 +39,8 @@ int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs)
     return outputs % pair == 0 ? pair : 0;
 }
 
-/* The dimension of contraction n's second operand that runs over the outputs of a group, and *terms: over those of the sum (channels);
- * returns the number of outputs. */
+/* Returns the number of outputs of a group of contraction n. *o: the dimension of its second operand over these outputs, *terms: the one
+ * over the terms of the sum (channels). */
 static int64_t outputs_of(const nnc_node *n, const nnc_type *w, int *o, int *terms)
 {
     bool product = n->op == OP_matmul;
@@ -102,8 +101,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
             8, /* of a product: the weights are read once, along the sum (nnc_product_strips) */
         LONG_SUM = 256, /* of which combining a vector's lanes is a small part */
         MANY_ROWS = 32, /* copying the weights at each run takes a fraction of the product */
-        /* The same of windows, in multiply-adds (AVX-512, a step of six layers of 3x3, one thread: 16 channels and 4 places 39 us, copied
-         * 41; 16 places 81 and 49; 128 channels, 8 places 1800 and 850). */
+        /* The same limit for products with windows, in multiply-adds. */
         MANY_TERMS = 1 << 14,
     };
     const nnc_type *w = nnc_typeof(p->g, v);

@@ -1,5 +1,5 @@
 /* passes/passes.h -- transformations of the graph. The table passes.def gives order, level and needs. The driver verifies the graph after
- * each pass, collects remarks, and checks the accounts: the applied remarks of a pass add up exactly to its change of nnc_graph_cost. */
+ * each pass and collects remarks. It also checks that a pass's applied remarks add up exactly to its change of nnc_graph_cost. */
 #ifndef NNC_PASSES_H
 #define NNC_PASSES_H
 
@@ -42,8 +42,8 @@ typedef struct nnc_pass_options {
     const char *from, *until;  /* of a run in two parts: the passes before `from` have run, that named `until` and those after it do not
                                 * run yet. NULL: the first, and the end. In table order only */
     int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
-    int segments;              /* recompute: 0: only elementwise ops are computed again; n: anything but what crosses the borders of n
-                                * segments of the forward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016) */
+    int segments;              /* recompute: 0: repeats only elementwise ops; n: keeps only values between n forward segments (Chen et al.,
+                                * "Training deep nets with sublinear memory cost", 2016) */
     bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);

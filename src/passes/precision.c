@@ -1,15 +1,15 @@
-/* passes/precision.c -- --precision=f16|bf16: contractions use 16-bit operands and accumulate in f32, values between them are 16 bits
- * wide, everything else is unchanged.
+/* passes/precision.c -- --precision=f16|bf16: contractions use 16-bit operands and accumulate in f32. Values between them are 16 bits wide,
+ * everything else is unchanged.
  *
- * Which nodes use 16 bits is decided in one forward step and two backward steps over the nodes in order:
- *   forward  an f32 contraction that the target's engines support in 16 bits; and an op for which 16 bits suffice (OF_half) when all
- *            its operands computed by main are 16 bits wide: not earlier, since rounding an f32 operand costs accuracy and saves nothing
- *            (the cast is part of the kernel that computes the operand)
- *   back     an op that rounds, all of whose users need f32, reverts to f32: the users convert when they read
- *   back     a movement that reads no more than it writes, and whose users all use 16 bits, uses 16 bits: moving rounded numbers gives the
- *            same bits, at half the size
- * Casts are inserted at the boundaries, one for all users of a value. Weights are cast once, by `init`; constants are rounded here.
- * Running the pass again changes nothing: no f32 contraction remains that an engine supports in 16 bits. */
+ * One forward and two backward steps over the nodes, in order, decide which use 16 bits.
+ *   forward  An f32 contraction that the target's engines support in 16 bits uses them. So does an op for which 16 bits suffice
+ *            (OF_half), once all its operands computed by main are 16 bits wide. Rounding an f32 operand earlier costs accuracy and saves
+ *            nothing, since the cast is part of the kernel that computes it.
+ *   back     An op that rounds, all of whose users need f32, reverts to f32: the users convert when they read.
+ *   back     A movement that reads no more than it writes, and whose users all use 16 bits, uses 16 bits. Moving rounded numbers gives the
+ *            same bits, at half the size.
+ * Casts are inserted at the boundaries, one for all users of a value. Weights are cast once, by `init`; constants are rounded here. Running
+ * the pass again changes nothing: no f32 contraction remains that an engine supports in 16 bits. */
 #include "passes/internal.h"
 
 #include <math.h>

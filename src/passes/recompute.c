@@ -1,20 +1,18 @@
-/* passes/recompute.c -- which results of the forward pass of a training step are kept until its backward pass, and which are computed
- * there again.
+/* passes/recompute.c -- decides which results of the forward pass a training step keeps, and which its backward pass computes again.
  *
- * Each value that the backward pass reads is kept or computed again. Keeping it has a price for each of its bytes, and takes the time of
- * storing it where nothing else does. Computing its node again takes time and reads the node's operands, of which the same holds. The least
- * sum is a minimum cut (Picard, "Maximal closure of a graph", 1976; Jain et al., "Checkmate", MLSys 2020, minimise time within a budget of
- * memory by integer programming: a price for memory in its stead makes the problem a cut). Vertices: the source stands for "not in the
- * backward pass", the sink for "there".
+ * Keeping a value has a price for each of its bytes, plus the time of storing it if it is stored only for that. Computing its node again
+ * takes time and reads the node's operands, which are kept or computed again in turn. The least sum is a minimum cut (Picard, "Maximal
+ * closure of a graph", 1976). Jain et al. ("Checkmate", MLSys 2020) minimise time within a memory budget by integer programming; a price
+ * for memory makes the problem a cut. The source means "not in the backward pass", the sink "there".
  *
- *     source -> node      time of computing the node again
- *     node   -> value     price of keeping its result
- *     value  -> reader    without limit: a node that is computed again needs its operands
- *     value  -> sink      without limit: gradients read it
+ *     source -> node      Time of computing the node again.
+ *     node   -> value     Price of keeping its result.
+ *     value  -> reader    No limit: a node that is computed again needs its operands.
+ *     value  -> sink      No limit: gradients read it.
  *
- * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from what
- * contractions and statistics read. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index
- * of a max pooling. Where their result is kept, it is computed in the forward pass. */
+ * Elementwise ops that a kernel of the backward pass absorbs take almost no time. Chains of them are computed again from the results of
+ * contractions and statistics. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index of a
+ * max pooling. Where their result is kept, it is computed in the forward pass. */
 #include "passes/internal.h"
 
 enum {
@@ -141,7 +139,7 @@ static int64_t time_ps(const choice *c, const nnc_node *n, int64_t flops, int64_
     return nnc_mul_sat(1000, nnc_target_time_ns(t, flops, bytes) - t->launch_ns);
 }
 
-/* True where kernels of the backward pass that read v can compute it as they go: no contraction and no window reads v or a view of it. */
+/* True when kernels of the backward pass can compute v as they go: no contraction or window reads v or a view of it. */
 static bool is_absorbed(const choice *c, nnc_ref v)
 {
     bool all = true;
@@ -274,9 +272,8 @@ static bool is_near_given(const choice *c, nnc_ref v)
            (nnc_op_class(n->op) == CL_move && n->n_in == 1 && is_given(c, n->in[0]));
 }
 
-/* A network's first convolution often has its largest result, and takes little time since images have three channels; and nothing but
- * the images, which are there anyway, has to be computed for it. So little time counts as none, nor does that of an elementwise op after
- * it, which is part of the same command. */
+/* A network's first convolution often has the largest result. It is cheap, since images have three channels, and needs only the images,
+ * which are in memory anyway. Its time counts as zero, and so does that of an elementwise op after it, part of the same command. */
 static bool is_cheap_contraction(const choice *c, const nnc_node *n)
 {
     const nnc_cost cost = nnc_node_cost(c->p->g, n);
@@ -398,9 +395,9 @@ static bool is_redone(const choice *c, nnc_ref v)
     return v < c->n_value && d < c->n_node && c->redo[d] && !c->late[d];
 }
 
-/* Adds what the copy of node i reads to in[], if that is not NULL; returns their new number. A concat of concats that are computed again
- * becomes one of their operands. Otherwise the concats of a dense block would need each other in the order of the forward pass, and all of
- * them would be live when the backward pass begins. */
+/* Adds the operands of node i's copy to in[], if that is not NULL; returns their new number. An operand that is a concat computed again is
+ * replaced by its own operands. Otherwise the concats of a dense block would depend on each other in forward order, and all be live when
+ * the backward pass begins. */
 static int find_operands(const choice *c, uint32_t i, nnc_ref *in, int n_in)
 {
     const nnc_node *n = &c->p->g->node[i];

@@ -1,15 +1,15 @@
 /* passes/siblings.c -- joins independent contractions into one, where one command is expected to take less time than several.
  *
- *   of one input     y1 = x w1;  y2 = x w2      parallel 1x1 convolutions; query, key and value
- *                    -> y = x [w1 w2];  y1, y2 = split(y)
- *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
- *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
+ *   of one input     y1 = x w1;  y2 = x w2. Parallel 1x1 convolutions; query, key and value.
+ *                    -> y = x [w1 w2];  y1, y2 = split(y).
+ *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2. Several models beside each other.
+ *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out].
  *
- * The weights are put together once, when they are loaded. Those that training changes are put together in each step. That is seldom worth
+ * The weights are concatenated once, when they are loaded. Those that training changes are concatenated in each step. That is seldom worth
  * it, unless all that the step does with them is joined as well (stacks.c). An activation that follows each of them alike is applied to y,
- * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address
- * memory with gaps (in_place), otherwise copies: those count, and so do the transposes around a batched product of several rows.
- * Terminates: each node is considered once, and the contractions become fewer. */
+ * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where their consumers address
+ * memory with gaps (in_place), otherwise copies. Copies count, and so do transposes around a batched product of several rows. Terminates:
+ * each node is considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -314,8 +314,8 @@ static bool readers_take_gaps(const pass *p, nnc_ref v)
     return true;
 }
 
-/* Time of what joining adds: parts that are copied for their readers, transposes, activations that no contraction contains, and weights
- * that are put together in each step of a training. */
+/* Time that joining adds: copies of parts for their consumers, transposes, activations outside of contractions, and concatenation of the
+ * weights in each training step. */
 static int64_t added_ns(pass *p, const family *f)
 {
     const nnc_node *c = &p->g->node[f->node[0]], *act = common_activation(p, f);

@@ -1,14 +1,14 @@
-/* passes/small_products.c -- rules of algebra.c: what is cheaper as another op than as the contraction that it is.
+/* passes/small_products.c -- rules of algebra.c: contractions that are cheaper as another op.
  *
- *   one place     conv, conv_transpose and conv_wgrad of one place, whose window is that place, with weights that training changes
- *                 -> matrix products, one for each group, which engines compute without their convolutions' copies
- *   outer         y[m,n] = a[m,0] b[0,n]   -> a b, elementwise, part of the kernel that reads it
- *   few terms     y[m,n] = sum_k a[k,m] b[k,n], the gradient of a weight by few rows, where only elementwise ops read it: the update
- *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored
- *   update        the same of more terms, as far as b stays in a core's cache
- *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins
+ *   one place     conv, conv_transpose and conv_wgrad of one place, whose window is that place, with weights that training changes.
+ *                 -> matrix products, one for each group, which engines compute without their convolutions' copies.
+ *   outer         y[m,n] = a[m,0] b[0,n]   -> a b, elementwise, part of its consumer's kernel.
+ *   few terms     y[m,n] = sum_k a[k,m] b[k,n], a weight's gradient from few rows that only elementwise ops of the update read.
+ *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored.
+ *   update        The same with more terms, as far as b stays in a core's cache.
+ *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins.
  *
- * What replaces a convolution is a product, what replaces a product is none. */
+ * Terminates: a convolution becomes a product, and a product becomes elementwise ops or gets the attribute. */
 #include "passes/internal.h"
 
 enum { FEW_TERMS = 8, UPDATE_TERMS = 256 };

@@ -1,9 +1,9 @@
 /* passes/split.h -- shared by the files that split ops over devices (split*.c). Internal to passes/.
  *
- * Each value of the graph has a layout: whole (`L_full`, on the devices that need it), partial sums on all devices whose total it is
- * (`L_sum`), or divided along an axis. Part d of n of an extent E has the indices E d / n .. E (d + 1) / n. The layout of each node's
- * results, in order, is chosen by split_decide.c, and so what its operands have to be. Such choices are compared by split_search.c. Nodes
- * are made by split_build.c. Layouts are changed by split_move.c, which is where devices send each other data. */
+ * Each value of the graph has a layout. It is whole (`L_full`, on the devices that need it), divided along an axis, or a partial sum on
+ * each device (`L_sum`). Part d of n of an extent E has the indices E d / n .. E (d + 1) / n. split_decide.c chooses the layout of each
+ * node's results, in order, and thereby of its operands. split_search.c compares such choices. split_build.c makes the nodes. split_move.c
+ * changes layouts, which is where devices exchange data. */
 #ifndef NNC_PASSES_SPLIT_H
 #define NNC_PASSES_SPLIT_H
 

@@ -1,5 +1,5 @@
-/* passes/split_decide.c -- a layout for the results of each node, in order: as its layer says, or as its operands have it, where that
- * sends the fewest bytes. Then, from the last node to the first, on which devices whole values are needed. */
+/* passes/split_decide.c -- chooses a layout for each node's results, in order: its layer's, or the one of its operands that sends the
+ * fewest bytes. Then finds, from last node to first, which devices need whole values. */
 #include "passes/split.h"
 #include <string.h>
 

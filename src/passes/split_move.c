@@ -138,8 +138,8 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
     return all ? slice_on(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
 }
 
-/* Does each device train a copy of weight v of its own: is it read whole on all of them? The copies are equal at first and get the sum of
- * all devices' gradients (train/optimizer.c), so that nothing is sent but these sums, once a step. */
+/* Does each device train its own copy of weight v, since all of them read it whole? The copies start equal and receive the sum of all
+ * devices' gradients (train/optimizer.c). Only these sums are sent, once a step. */
 static bool is_copied(const splitter *c, nnc_ref v)
 {
     const nnc_node *x = nnc_def(c->s, v);

@@ -1,6 +1,6 @@
-/* passes/split_search.c -- rows or columns for each layer that leaves the choice: what follows decides what it costs (a pooling makes a
- * later gather cheap, a residual sum makes it dear). From the choices that looked best one by one, and from columns for all, each is
- * changed as long as fewer bytes are sent in all. */
+/* passes/split_search.c -- chooses rows or columns for each layer that leaves the choice. The ops after it decide its cost: a pooling makes
+ * a later gather cheap, a residual sum makes it expensive. The search starts from the best choices one by one, and from columns for all. It
+ * changes one choice at a time, as long as fewer bytes are sent in all. */
 #include "passes/split.h"
 #include <string.h>
 

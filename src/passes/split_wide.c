@@ -1,12 +1,12 @@
 /* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A command takes at most NNC_KERNEL_ARGUMENTS
  * operands and results. A kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
- * compares its index with all of their bounds.
+ * compares its index with all bounds.
  *
- *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
- *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it
+ *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an).
+ *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it.
  *
- * As few operands of a concat as possible are copied twice. Runs at every level, since no other command supports them. Terminates: the
- * results are not wide. */
+ * Few operands of a concat are copied twice. Runs at every level, since no other command supports them. Terminates: the results are not
+ * wide. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -17,8 +17,8 @@ enum {
 
 /* ---- concat ---------------------------------------------------------------------------------- */
 
-/* Number of concat n's operands that fuse computes in the kernels of its steps, but not in one with comparisons: elementwise results that
- * nothing else reads. Each would be a kernel of its own, as are two for every batch norm whose running statistics a step moves together. */
+/* Number of concat n's operands that fuse computes in its steps' kernels, but not in one with comparisons: elementwise results without
+ * other users. Each would be a kernel of its own, as are two for every batch norm whose running statistics a step moves together. */
 static int absorbed(pass *p, const nnc_node *n)
 {
     int count = 0;

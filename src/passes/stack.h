@@ -4,8 +4,8 @@
 
 #include "passes/internal.h"
 
-/* The values of all models, with a dimension more than one model's, which counts the models: the parts of channels of [N, n C, ..] are
- * [N, n, C, ..] without a copy, weights one after the other are [n, ..]. NNC_NONE: there is none. */
+/* The values of n models as one, with a dimension that counts the models; NNC_NONE: there is no such value. Parts of the channels of [N, n
+ * C, ..] are [N, n, C, ..] without a copy, concatenated weights are [n, ..]. */
 typedef struct stack {
     nnc_ref all;
     int axis;

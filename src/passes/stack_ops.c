@@ -1,8 +1,8 @@
-/* passes/stack_ops.c -- the op of all models that is the same as one op of each: a product per model as one batched product, n convolutions
- * as one in n times the groups. Where all read one tensor, it is one product or convolution with the results of all.
+/* passes/stack_ops.c -- the op of all models that equals one op of each. A product per model becomes one batched product, and n
+ * convolutions one with n times the groups. Where all read one tensor, one product or convolution has the results of all.
  *
- * Each stack has its models along a dimension of its own (stack.h). Products want them first, convolutions before the channels, which is
- * how the parts of one tensor lie; what is elementwise takes them as its largest operand has them. */
+ * Each stack has its models along a dimension of its own (stack.h). Products need them first. Convolutions need them before the channels,
+ * as the parts of one tensor are. Elementwise ops follow their largest operand. */
 #include "passes/stack.h"
 
 #include <string.h>

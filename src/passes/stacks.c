@@ -1,16 +1,16 @@
-/* passes/stacks.c -- models that are trained side by side: alike ops of n models are computed as one, on stacks [n, ..] of their operands.
+/* passes/stacks.c -- models trained side by side: alike ops of n models are computed as one, on stacks [n, ..] of their operands.
  *
  *   y1 = linear(x1, w1, b1);  y2 = linear(x2, w2, b2);  y = concat(y1, y2);  ..  update w1 <- w1 - lr dy1^T x1, w2 <- ..
- *   -> Y = X W^T + B;  ..  W' = W - lr dY^T X;  update w1 <- W'[0], w2 <- W'[1]        X, dY: views of x and dy;  W = concat(w1, w2)
+ *   -> Y = X W^T + B. ..  W' = W - lr dY^T X;  update w1 <- W'[0], w2 <- W'[1]. X, dY: views of x and dy;  W = concat(w1, w2).
  *
- * From each run of alike operands of a concat: its stack is that of the operands' operands, down to the parts of one tensor, to values that
- * all share, and to params. Params that training changes are put together, which costs nothing where their new values are parts of one
- * value as well: the pass in_place makes them one state. So their updates are stacked, too, or nothing is. Names of weights stay.
+ * The pass starts from each run of alike operands of a concat. It stacks their operands, theirs in turn, and so on: down to parts of one
+ * tensor, values that all share, and params. Params that training changes are concatenated. That costs nothing where their new values are
+ * parts of one value as well, since in_place makes them one state. So their updates are stacked, too, or nothing is. Weights keep names.
  *
- * On a CPU a stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not
+ * On a CPU a stack is declined if its contractions have so many results that a launch does not count: one model's gradients then need not
  * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see. All
- * stacks are built before any replaces its members. An op that is computed for all, and also stays for one because a reader is not stacked,
- * costs time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
+ * stacks are built before any replaces its members. An op that is computed for all, and also for one because a reader is not stacked, costs
+ * time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
 #include "passes/stack.h"
 

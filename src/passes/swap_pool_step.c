@@ -1,7 +1,7 @@
-/* passes/swap_pool_step.c -- applies a relu after a max pooling in a training step, where the backward pass reads the relu's result, too:
+/* passes/swap_pool_step.c -- applies a relu after a max pooling in a training step, where the backward pass reads the relu's result, too.
  *
- *   r = relu(x);     p = maxpool(r);  dx = select(r <= 0, 0, maxpool_grad(dp, argmaxpool(r)))
- *   q = maxpool(x);  p = relu(q);     dx = maxpool_grad(select(p <= 0, 0, dp), argmaxpool(x))
+ *   r = relu(x);     p = maxpool(r);  dx = select(r <= 0, 0, maxpool_grad(dp, argmaxpool(r))).
+ *   q = maxpool(x);  p = relu(q);     dx = maxpool_grad(select(p <= 0, 0, dp), argmaxpool(x)).
  *
  * Results and gradients are equal. Where a window's largest element is not positive, no gradient passes; elsewhere it is the same element.
  * Windows that share an element have the same result. The backward pass then needs only the indices of the largest elements, and a mask of

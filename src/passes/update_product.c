@@ -1,10 +1,10 @@
-/* passes/update_product.c -- what fuse_epilogue does first for plain gradient descent on a GPU: the product that is a weight's gradient
- * adds it to the weight, so that the gradient is neither stored nor read again.
+/* passes/update_product.c -- first step of fuse_epilogue, for plain gradient descent on a GPU. The product that is a weight's gradient adds
+ * it to the weight, so that the gradient is neither stored nor read again.
  *
- *   g = a^T b;  w <- w - lr g      ->   w <- w + (-lr a)^T b, the sum in the product's epilogue
+ *   g = a^T b;  w <- w - lr g      ->   w <- w + (-lr a)^T b, the sum in the product's epilogue.
  *
- * a is a few rows of numbers beside the weight, and scaled in the kernel that computes it. Momentum, weight decay, clipping and adam
- * need the gradient itself and stay as they are. Terminates: each subtraction is visited once, and what replaces it is none. */
+ * a has few rows, is small beside the weight, and is scaled in the kernel that computes it. Momentum, weight decay, clipping and adam need
+ * the gradient itself and stay as they are. Terminates: each subtraction is visited once and becomes a sum. */
 #include "passes/internal.h"
 
 /* The sum that replaces a subtraction. */

@@ -1,14 +1,14 @@
-/* passes/winograd.c -- convolutions of f32 with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less
- * time than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
+/* passes/winograd.c -- f32 convolutions with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less time
+ * than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
  *
- *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = reshape(matmul(t, transpose(reshape(w)))): [points, K/k, C, k]
+ *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = reshape(matmul(t, transpose(reshape(w)))): [points, K/k, C, k].
  *
- * A transposed convolution, the gradient of a source, is one by the turned window. A gradient of weights is the sum of those of blocks:
+ * A transposed convolution, the gradient of a source, is one with the reversed window. A weight gradient is the sum over blocks.
  *
- *     conv_wgrad(x, dy)  ->  fused(winograd_wgrad(x, dy)) { transpose(reduce_sum) }
+ *     conv_wgrad(x, dy)  ->  fused(winograd_wgrad(x, dy)) { transpose(reduce_sum) }.
  *
  * Blocks of tiles are the kernel's work items: their points stay in a core's cache, and the transformed weights are read once for each.
- * Not with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: no convolution is left of an application. */
+ * Declined with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: each application removes a convolution. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
