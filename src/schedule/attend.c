@@ -1,18 +1,19 @@
-/* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c),
+/* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c). q, k and v
+ * are each elementwise in one operand.
  *
- *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it (q, k, v: of one operand each, elementwise)
- *     stage 1: m = max over c of f(t[c])             f: a mask that depends on indices, or nothing
- *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c]
- *     stage 3: p[c] = e[c] / l
- *     stage 4: y[r,n] = sum over c of p[c] v[c,n]
+ *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it.
+ *     stage 1: m = max over c of f(t[c]). f: a mask that depends on indices, or nothing.
+ *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c].
+ *     stage 3: p[c] = e[c] / l.
+ *     stage 4: y[r,n] = sum over c of p[c] v[c,n].
  *
- * as one pass over blocks of keys: a block of threads has the rows' sums, maxima and results so far in registers, and corrects them by
- * exp(old maximum - new maximum) when a block of keys raises the maximum (Milakov and Gimelshein 2018, Dao et al. 2022). So neither
- * scores nor probabilities are ever in memory. The kernel's text stays the stages above: the interpreter executes it, and is the
- * reference of what the emitter (codegen/cuda_attend.c) writes.
+ * It runs as one pass over blocks of keys. A block of threads has the rows' sums, maxima and results so far in registers. It scales them by
+ * exp(old maximum - new maximum) when a block of keys raises the maximum (Milakov and Gimelshein 2018, Dao et al. 2022). So neither scores
+ * nor probabilities are ever in memory. The kernel's text stays the stages above. The interpreter executes it, as the reference for the
+ * emitter (codegen/cuda_attend.c).
  *
- * A block computes R = 8 `vec` rows (along grid.axis) with 16 columns of threads: a thread has `vec` rows, and of `group` keys in a
- * block every 16th. q, k, v and the block's probabilities are in shared memory as f32. */
+ * A block computes R = 8 `vec` rows (along grid.axis) with 16 columns of threads. A thread has `vec` rows, and every 16th of a block's
+ * `group` keys. q, k, v and the block's probabilities are in shared memory as f32. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -470,8 +471,8 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
 
 /* ---- time ---- */
 
-/* Clocks that an SM takes for one block of keys of `n` resident blocks of threads: what its schedulers issue (of a block one warp each),
- * or its shared memory reads, or what one warp waits for. */
+/* Clocks of an SM for one block of keys, with `n` resident blocks of threads. The longest of issuing (a block has one warp per scheduler),
+ * shared-memory reads, and a warp's latency. */
 static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
     const double shared = nnc_gpu_price[NNC_G_shared_wait];
@@ -490,8 +491,8 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
            fmax(nnc_gpu_price[NNC_G_attend_load], n * bytes / nnc_gpu_price[NNC_G_attend_bytes]);
 }
 
-/* Nanoseconds of the scheduled kernel without its launch: each SM has its share of the blocks, as many at a time as shared memory and
- * registers leave room for. */
+/* Nanoseconds of the scheduled kernel without its launch. Each SM runs its share of the blocks, as many at a time as fit in shared memory
+ * and registers. */
 static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
     const nnc_kgrid *g = &k->grid;
@@ -511,8 +512,7 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     return (int64_t)fmin(clocks * 1e9 / (double)clock, 1e15);
 }
 
-/* Nanoseconds without the launch of cuDNN's kernel: at a share of the tensor cores' peak, or of the bandwidth, and what a block takes
- * at least. */
+/* Nanoseconds of cuDNN's kernel without its launch: a fixed time, and its FLOPs at a share of the tensor cores' peak. */
 static int64_t library_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
     const int64_t flops = nnc_mul_sat(2 * cu_all_points(k) * k->axis[a->key[0]].extent,

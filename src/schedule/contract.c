@@ -1,12 +1,12 @@
-/* schedule/contract.c -- contractions on a CPU: sums of products of a source, which does not depend on the vector axis, and of weights,
- * which lie along it. A block of neighbouring sums is kept in registers: vectors of weights times neighbours along one axis of the
- * source (`unroll`), so that each load serves several multiply-adds.
+/* schedule/contract.c -- contractions on a CPU: sums of products of a source and weights. Weights are contiguous along the vector axis, and
+ * the source does not depend on it. A block of neighbouring sums stays in registers: vectors of weights times neighbours along one axis of
+ * the source (`unroll`). Each load then serves several multiply-adds.
  *
- *     for blocks of the source that fit half of the nearest large cache       ("pixels")
- *       for panels of the weights                                             (the vector axis' tiles, and outer axes of the weights)
- *         for strips of the block: n x width accumulators, the sum inside, the epilogue on them
+ *     for blocks of the source that fit half of the nearest large cache       ("pixels").
+ *       for panels of the weights                                             (the vector axis' tiles, and outer axes of the weights).
+ *         for strips of the block: n x width accumulators, the sum inside, the epilogue on them.
  *
- * Measured on AVX-512 (2 FMA units): 14 x 2, 8 x 2, 6 x 4 vectors reach 97 to 100 % of the FMA peak in cache; 7 x 4 spills. */
+ * With AVX-512 (2 FMA units), 14 x 2, 8 x 2 and 6 x 4 vectors reach 97 to 100 % of the FMA peak in cache; 7 x 4 spills. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -184,9 +184,9 @@ static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
     return (x->at.k[a] < 0 ? -x->at.k[a] : x->at.k[a]) * nnc_dtype_size(k->buf[x->buf].dtype);
 }
 
-/* As many neighbours along axis a, beside `others`, as the nearest cache keeps the lines of: at multiples of a power of two of each other
- * they are in few of its sets, which have lines of the weights, too. A line serves a dozen steps of the sum. Measured: 7 of 8 ways (Zen 4),
- * 9 of 12 (Emerald Rapids). */
+/* Number of neighbours along axis a, beside `others`, whose lines stay in the nearest cache. Neighbours at multiples of a power of two
+ * compete for few cache sets, which also hold lines of the weights. A line serves a dozen steps of the sum. Measured limits: 7 of 8 ways
+ * (Zen 4), 9 of 12 (Emerald Rapids). */
 static int64_t cached_lines(
     const nnc_kernel *k, const product *p, int a, int others, const nnc_target *t)
 {
@@ -198,9 +198,9 @@ static int64_t cached_lines(
     return span / nnc_gcd(step_bytes(k, p, a), span) * rows / others;
 }
 
-/* Neighbours along axis a at once, each of them `others` points with `vectors` accumulators: as many as registers hold beside the weights
- * and one value of the source, in strips of one length. A source that differs along the vector axis needs registers for its vectors as
- * well, each of which is used once. */
+/* Number of neighbours along axis a in a strip, each of `others` points with `vectors` accumulators. They fill the registers, beside the
+ * weights and one value of the source; all strips have one length. A source that varies along the vector axis also needs registers for its
+ * vectors, each used once. */
 static int neighbours(
     const nnc_kernel *k, const product *p, int a, int vectors, int others, const nnc_target *t)
 {
@@ -256,9 +256,8 @@ int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, c
     return even(extent, tile, n, panels, t && t->threads > 0 ? t->threads : 1, false);
 }
 
-/* Do threads divide the points of axis a rather than panels of the weights? Then they read most of what they have written themselves, from
- * kernel to kernel, instead of what is in another core's cache, but all weights each. Two threads, 14x14 places: 96 to 576 channels 71 us
- * by panels, 64 by places, 576 to 96 after that 72 and 63. */
+/* Do threads divide the points of axis a instead of panels of the weights? Each then reads mostly data that it wrote in the kernel before,
+ * not data in another core's cache, but all of the weights. */
 static bool divides_points(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf], *x = &k->buf[k->ins[p->x].buf];
@@ -273,7 +272,7 @@ static bool divides_points(const nnc_kernel *k, const product *p, int a)
     return w->numel <= nnc_add_sat(x->numel, results);
 }
 
-/* The axis of groups, several of which have their sources in one line of the cache; -1: there is none. */
+/* The axis of groups whose sources share a cache line; -1: there is none. */
 static int groups_axis(const nnc_kernel *k, const product *p)
 {
     int v = nnc_sched_vec(&k->sched), best = -1;
@@ -283,8 +282,8 @@ static int groups_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* Does the kernel update an operand that is as large as its weights at least, by sums of a source that stays in a core's cache? Then memory
- * is to be read in order: strip by strip, each with all panels of the weights. */
+/* Does the kernel update an operand at least as large as its weights, with a source that stays in a core's cache? Memory is then read in
+ * order: strip by strip, each with all panels of the weights. */
 static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
@@ -315,8 +314,8 @@ static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, 
     return streams_results(k, p, t) ? n : all && less ? whole : tile;
 }
 
-/* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
- * and of `each` points of axis `next`. */
+/* Sets tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache. They are multiples of n
+ * points of axis u and of `each` points of axis `next`. */
 static bool tile_source(
     nnc_kernel *k, const product *p, int u, int n, int next, int each, const nnc_target *t)
 {
@@ -421,8 +420,8 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     return n == 1 || nnc_kernel_strip(k, 0, n, mem);
 }
 
-/* The gradient of a depthwise convolution's weight: vectors of channels lie along both factors, of which the second is the same for all
- * elements of the window's row. These are summed together, so that it is read once, and each has a sum in registers. */
+/* Unrolls the gradient of a depthwise convolution's weight. Both factors have vectors of channels, and the second is the same along a row
+ * of the window. One pass sums the whole row, with a sum in registers for each element, and reads the second factor once. */
 static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
 {
     enum { LONG = 64, MOST_TAPS = 8 };
@@ -462,9 +461,9 @@ static bool lie_along_sum(const nnc_kernel *k, const product *p)
     return k->n_axis == r + 1 && k->ins[p->w].at.k[r] == 1 && k->ins[p->x].at.k[r] == 1;
 }
 
-/* A product of 2 to NNC_ROWS rows on a GPU: all of them are one point, so that the weights are read once, with a sum for each row in
- * registers. Several results of a row are summed together, which divides the loads of the source (from L1) and their conversions by their
- * number: as many as there are enough for, with a group of threads for each point. */
+/* A product of 2 to NNC_ROWS rows on a GPU. All rows are one point, with a sum each in registers: the weights are read once. Several
+ * results of a row are summed together, while each point still has a group of threads. That divides the source's loads (from L1) and
+ * conversions by their number. */
 static bool few_row_strips(nnc_kernel *k, const product *p, const nnc_target *t, nnc_arena *mem)
 {
     enum { SHORT = 16, MOST_SUMS = 16 };
@@ -481,9 +480,8 @@ static bool few_row_strips(nnc_kernel *k, const product *p, const nnc_target *t,
     return nnc_kernel_strip(k, m, rows, mem) && (each == 1 || nnc_kernel_strip(k, n, each, mem));
 }
 
-/* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. These are spread
- * over the matrix: hardware prefetches of one page for one reader alone (AMD, Zen 4, rows of 256 numbers, a matrix beyond L2: four
- * neighbours at once 80 us for 512 KiB, one by one 34, spread 29; within L2 all 6.5). */
+/* Chooses strips where weights are contiguous along the sum. They are read once for several rows of the source, several of their rows at a
+ * time. These are spread over the matrix, since hardware prefetches a page for only one reader (measured on Zen 4 beyond L2). */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
     enum { SHORT = 64 };
@@ -563,8 +561,8 @@ static bool computes_source(const nnc_kernel *k, const product *p)
     return load_of(k, k->ins[k->ins[p->sum].arg[0]].arg[0]) < 0;
 }
 
-/* Few terms are added to an operand as large as the result, both of which pass through the caches: in the order of memory, not in blocks
- * (64 weights of 512x256 updated by sums of 4 terms, AMD, Zen 4: 5.3 ms in blocks, 2.2 in order). */
+/* Are few terms added to an operand as large as the result? Both stream through the caches, in memory order. Blocks took twice as long (Zen
+ * 4). */
 static bool is_short_update(const nnc_kernel *k, const product *p)
 {
     enum { SHORT = 8 };
@@ -579,8 +577,8 @@ static bool is_short_update(const nnc_kernel *k, const product *p)
     return found && p->terms <= SHORT && !computes_source(k, p);
 }
 
-/* A gradient of weights sums over all places of large tensors, and each strip would read these from memory again. So a work item sums
- * blocks of places whose vectors fit the nearest cache, and computes all strips and elements of the window of a block before the next. */
+/* A gradient of weights sums over all places of large tensors, which each strip would read from memory again. So a work item sums blocks of
+ * places whose vectors fit the nearest cache. It computes all strips and elements of the window of a block before the next. */
 static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_target *t)
 {
     enum { PLACES = 192 }; /* of a block: 24 KiB of two vectors with AVX-512 */
@@ -611,10 +609,10 @@ static bool ends_in_functions(const nnc_kernel *k)
     return found;
 }
 
-/* The panels of a product with a long sum do not stay in a core's cache beside its source, and each strip would read them from memory
- * again. So a work item sums blocks of terms, whose panels fit (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication,
- * 2008): a strip of the source passes by all of them. Few rows are computed as fast as memory gives the panels. The blocks follow from the
- * terms alone, so that parts of the rows or columns are summed alike. */
+/* The panels of a product with a long sum do not fit a core's cache beside its source. Each strip would read them from memory again. So a
+ * work item sums blocks of terms whose panels fit, for all its strips (Goto, van de Geijn: Anatomy of High-Performance Matrix
+ * Multiplication, 2008). Fewer rows than LEAST only wait for the panels, and are not divided. Block sizes depend only on the terms, so all
+ * parts with LEAST rows or more sum in the same order. */
 static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
 {
     enum { TERMS = 512, LEAST = 32, ROWS = 128 };
@@ -639,15 +637,15 @@ static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_
                      nnc_even_tile(extent, nnc_min64(rows, extent), n, others, t));
 }
 
-/* Reading all weights once: those of a net are read once a run, so that they come from memory. */
+/* Time to read all weights once. A net reads each weight once a run, hence from memory. */
 static double weights_ns(const nnc_kernel *k, const product *p)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
     return (double)w->numel * nnc_dtype_size(w->dtype) / NNC_W_cold_weights;
 }
 
-/* Weights beyond a core's own cache come from memory at the begin of each work item, and faster than prefetched by the CPU where its strips
- * are few. */
+/* Are weights prefetched? Beyond a core's own cache they come from memory at the beginning of each work item. With few strips that is
+ * faster than the CPU's own prefetches. */
 static bool wants_ahead(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
     enum { LEAST = 256 << 10, MOST_STRIPS = 32 };

@@ -1,13 +1,13 @@
-/* schedule/cuda_contract.c -- contractions on the tensor cores of a GPU: a kernel of one sum of products of 16-bit factors,
+/* schedule/cuda_contract.c -- contractions on the tensor cores of a GPU: a kernel of one sum of products of 16-bit factors.
  *
- *     y[row, column] = epilogue(sum over terms of prologue(x)[row, term] * w[column, term])
+ *     y[row, column] = epilogue(sum over terms of prologue(x)[row, term] * w[column, term]).
  *
- * as a linear layer or a 1x1 convolution of channels-last images is one, with any elementwise ops before and after the sum. A block of
- * threads computes a tile of `group` rows by `vec` columns:
+ * Examples are a linear layer and a 1x1 convolution of channels-last images, with any elementwise ops before and after the sum. A block of
+ * threads computes a tile of `group` rows by `vec` columns.
  *
- *     for blocks of 32 terms, of which the next is loaded while one is multiplied
- *       prologue(x) and w, rounded to 16 bits, to shared memory; each warp multiplies 32 rows by some of the columns (mma.m16n8k16)
- *     sums through shared memory to threads that have neighbouring columns; epilogue; stores
+ *     for blocks of 32 terms, of which the next is loaded while one is multiplied:
+ *       prologue(x) and w, rounded to 16 bits, to shared memory. Each warp multiplies 32 rows by some of the columns (mma.m16n8k16).
+ *     sums through shared memory to threads that have neighbouring columns; epilogue; stores.
  *
  * Sums are f32. A prologue is computed once for each tile of columns. Tiles of the same rows are neighbours, so that x comes from L2 for
  * all but the first. The emitter is codegen/cuda_contract.c. */
@@ -239,7 +239,7 @@ static double elementwise(const nnc_kernel *k, int32_t from, int32_t to)
     return n;
 }
 
-/* Nanoseconds without the launch: of an SM's multiply-adds, or what its resident blocks wait for; of memory; of L2, from which each tile
+/* Nanoseconds without the launch, the longest of: an SM's multiply-adds, its resident blocks' latency, memory, and L2, from which each tile
  * loads both factors. */
 static double contract_ns(const nnc_kernel *k, const cu_contract *x, const nnc_target *t)
 {

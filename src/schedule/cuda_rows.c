@@ -1,5 +1,5 @@
-/* schedule/cuda_rows.c -- groups of threads that share a point: how each stage's own axes are distributed over the group, which loads
- * and tmp buffers stay in registers, and the size of a split kernel's partial results. The CUDA emitter writes what is planned here. */
+/* schedule/cuda_rows.c -- plans groups of threads that share a point. Decides how each stage's own axes are distributed over the group, and
+ * which loads and tmp buffers stay in registers. Sizes a split kernel's partial results. The CUDA emitter follows this plan. */
 #include "schedule/schedule.h"
 #include <string.h>
 
@@ -176,8 +176,8 @@ static bool parks(const cu_rows *r, const nnc_kernel *k, int stage, int32_t id)
            (in->op != KO_load || cu_vector(k, in, cu_last_axis(p->spread), p->vec));
 }
 
-/* Gives each held vector an array. One whose value is read for the last time where another is computed gives its array to that:
- * elements are computed one by one, from others with the same index. */
+/* Gives each held vector an array. A vector computed at the last use of another takes over its array: elements are computed one by one from
+ * others with the same index. */
 static void park(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
 {
     enum { MOST = 8 };

@@ -1,10 +1,10 @@
-/* schedule/cuda_scatter.c -- scattering on a GPU: y = x, then in order y[place(n)] = f(y[place(n)], u[n]). Rows of y, which the places
- * count, are divided over blocks: each copies its own rows, and then goes through all updates and performs those of its rows, so that
- * their order is kept and nothing is atomic. Places that are the same for all points of a block are looked for by its threads together.
+/* schedule/cuda_scatter.c -- scattering on a GPU: y = x, then in order y[place(n)] = f(y[place(n)], u[n]). The rows of y are divided over
+ * blocks. Each block copies its rows, then goes through all updates and performs those of its rows: their order is kept and nothing is
+ * atomic. A block's threads search together for places that are the same for all its points.
  *
- * Of few rows most updates are another's, and one block would have too many: where updates are added (multiplied, the largest taken), each
- * row's are a reduction over all of them with a mask, which is scheduled as other reductions are. Its order is fixed, but another one
- * than that of the updates: a sum of n floats differs as that of reduce_sum does. */
+ * With few rows, most updates are for other blocks, and each block has many. Where updates are added (multiplied, maximised), each row's
+ * are then a reduction over all of them with a mask, scheduled like other reductions. Its order is fixed, but differs from that of the
+ * updates: a sum of n floats differs as that of reduce_sum does. */
 #include "schedule/schedule.h"
 
 enum {

@@ -1,8 +1,8 @@
-/* schedule/cuda_steps.c -- recurrences on a GPU: a block has `vec` rows of the batch, and its threads share the elements of each step and,
- * in `group` rows of threads, the sums. The next step begins when all of them have stored theirs.
+/* schedule/cuda_steps.c -- recurrences on a GPU. A block has `vec` rows of the batch. Its threads share the elements of each step and, in
+ * `group` rows of threads, the sums. The next step begins when all of them have stored theirs.
  *
- * Each block reads all weights at each step, from the level-2 cache: 64 bytes a cycle of an SM, which a step cannot be faster than. More
- * rows in a block read them less often, and leave SMs idle. */
+ * Each block reads all weights at each step from the level-2 cache, at most 64 bytes a cycle of an SM. That bounds the time of a step. More
+ * rows in a block read them less often, but leave SMs idle. */
 #include "schedule/schedule.h"
 
 enum {
@@ -171,8 +171,7 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
            g->shared <= NNC_SM_shared;
 }
 
-/* Cycles of a step with these choices and so many loads a term: what limits it, and its barrier; of all blocks that are not at once on
- * the machine. */
+/* Cycles of a step with these choices and `loads` loads per term: the slowest resource, plus its barrier, for each wave of blocks. */
 static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t loads, int64_t sms)
 {
     const nnc_kgrid *g = &k->grid;

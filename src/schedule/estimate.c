@@ -1,12 +1,9 @@
-/* schedule/estimate.c -- the time that a scheduled kernel is expected to take on a CPU: how often each kind of instruction is executed,
- * in machine vectors, times what it takes. A linear model: it sees lanes that are not used, accesses that are not contiguous, values
- * that are computed again, rows too short for their fixed costs, and too few work items for the threads.
+/* schedule/estimate.c -- the time that a scheduled kernel is expected to take on a CPU. A linear model: the number of machine-vector
+ * instructions of each kind, times the kind's price (cost/prices.def). It accounts for unused lanes, accesses that are not contiguous,
+ * values computed again, rows too short for their fixed costs, and idle threads.
  *
- * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window, or
- * on AMD's cores the registers. There each iteration of a stage is a chain, too, beside the others that fit.
- *
- * cost/prices.def has the prices. With chains as below 74 % of 1,026 AMD kernels of random small
- * models are predicted within 25 %, launches included, 7 % are underestimated by a fifth and 19 % overestimated by a quarter or more. */
+ * The stages of a row wait for each other. Only rows that fit the reorder window hide the path through all of them, or on AMD's cores those
+ * that fit the registers. There each iteration of a stage is a chain, too, beside the others that fit. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -14,8 +11,7 @@
 #include <string.h>
 
 enum {
-    /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
-     * 32: 2.8 us, by the reorder window 1.7 expected). */
+    /* Instructions with a vector result that are in flight on AMD's cores: 192 vector registers less those that loops keep. */
     WAITING = 160,
     STREAMS = 16,
     LINE = 64, /* bytes */
@@ -114,8 +110,8 @@ static int64_t steps_of(const nnc_kernel *k, const nnc_kins *in)
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
-/* A function of rows at once takes a quarter more: a row has one vector of it at a time, where elementwise kernels have four or eight
- * (Zen 4, 96 kernels of a mean or a softmax and one or two functions; sin 1.45 times as long). */
+/* Math functions of several rows at once take a quarter more (measured on Zen 4). A row has one vector of a function at a time, where
+ * elementwise kernels have four or eight. */
 static int64_t function_steps(const counter *c, const nnc_kins *in)
 {
     const int64_t steps = steps_of(c->k, in);
@@ -252,7 +248,7 @@ static int64_t price_of(const counter *c, const int64_t *n)
     return ps;
 }
 
-/* The iterations of a stage, n in all, are independent but for their sums, and each has a chain of `path` ps, of which as many run at a
+/* Adds the idle time of a stage. Its n iterations are independent but for their sums. Each has a chain of `path` ps, and as many run at a
  * time as fit the registers. before: the counters without the stage. */
 static void add_idle(counter *c, const int64_t *before, int64_t n, int64_t path)
 {
@@ -303,7 +299,7 @@ static void add_lanes(counter *c, const loops *l, int what)
     add_count(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), all * all), 1);
 }
 
-/* True for a load from a local buffer of what another point of the stage before it has stored: of overlapping windows, or by a stride. */
+/* True for a load of a local buffer that reads what another point stored in the stage before: overlapping windows, or a stride. */
 static bool moves_in_tmp(const nnc_kernel *k, const nnc_kins *in, int vax)
 {
     bool moves = labs(in->at.k[vax]) > 1;

@@ -1,9 +1,8 @@
-/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its
- * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
- * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
- * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger.
- * Recurrences go by the cycles of their steps (cuda_steps.c), attention and contractions by their own estimates (attend.c,
- * cuda_contract.c). */
+/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: its launches, plus the longer of data movement
+ * and instructions. Bandwidth is what the kernel's threads can ask for: a thread of a sum has some 20 bytes in flight. So kernels with few
+ * threads are seen to leave most of the machine idle. Meant for comparing kernels of reductions, where that is a large factor; estimates of
+ * others are less accurate. Recurrences use the cycles of their steps (cuda_steps.c), attention and contractions their own estimates
+ * (attend.c, cuda_contract.c). */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -18,8 +17,7 @@ static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
     return nnc_min64(n, k->buf[in->buf].numel);
 }
 
-/* Tells whether the L2 cache keeps what is read again after an earlier stage: the rows that are under way at a time; of columns the whole
- * tensor. */
+/* Does the L2 cache keep data until a later stage reads it again? For rows: those that run at a time. For columns: the whole tensor. */
 static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
 {
     const int64_t bytes = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));

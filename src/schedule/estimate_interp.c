@@ -1,6 +1,6 @@
-/* schedule/estimate_interp.c -- the time that the interpreter is expected to take for a kernel: what it executes (interp/interp.c),
- * counted in instructions, each for a block of lanes along its stage's vector axis, and in lanes. Short rows cost an instruction's start
- * for few lanes. cost/prices.def has the prices. */
+/* schedule/estimate_interp.c -- the time that the interpreter is expected to take for a kernel (interp/interp.c). Counts instructions, each
+ * for a block of lanes along its stage's vector axis, and lanes. Short rows pay an instruction's start for few lanes. cost/prices.def has
+ * the prices. */
 #include "schedule/schedule.h"
 
 enum { BLOCK = 512, CHUNK = 64 };

@@ -1,5 +1,5 @@
-/* schedule/parts.c -- kernels of several products (kernel/parts.c) on a CPU: blocks of rows, whose tmp buffers take a share of the cache
- * that leaves room for what the products read beside them. Each part has the vectors and strips that it would have alone. */
+/* schedule/parts.c -- kernels of several products (kernel/parts.c) on a CPU, computed in blocks of rows. Their tmp buffers take a share of
+ * the cache that leaves room for the products' operands. Each part has the vectors and strips that it would have alone. */
 #include "schedule/schedule.h"
 
 /* The divisor of what local buffers may take: each block reads the weights of two products. */
@@ -13,9 +13,8 @@ static int axis_of(const nnc_kpart *p, int a)
     return -1;
 }
 
-/* The vectors of the rows between two products; false: they do not run along a row. Stages in a nest compute several values at a time: more
- * than one machine vector of each, or two short ones, hides no more latency and takes longer to compile (U-Net with AVX2: one 29.1 ms, two
- * 27.5). */
+/* The vectors of the rows between two products; false: they do not run along a row. Stages in a nest compute several values at a time. More
+ * than one wide machine vector of each, or two short ones, would hide no more latency and take longer to compile. */
 static bool row_vectors(nnc_kpart *p, const int64_t *row, const nnc_target *t)
 {
     nnc_kernel *q = &p->k;

@@ -1,7 +1,6 @@
-/* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item.
- * cost/prices.def has the prices. Chains of math functions gain from IR vectors of four machine registers, row reductions from one or two
- * (with a shorter masked remainder), or four where registers suffice and the remainder is no longer: a sum has a latency of four
- * cycles. */
+/* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item (prices:
+ * cost/prices.def). Chains of math functions gain from IR vectors of four machine registers. Row reductions use one or two, with a shorter
+ * masked remainder. They use four where registers suffice and the remainder is no longer: a sum has a latency of four cycles. */
 #include "schedule/schedule.h"
 #include <math.h>
 
@@ -223,8 +222,8 @@ static bool stores_locally(const nnc_kernel *k, const nnc_kstage *g)
     return stores && g->post0 == g->post1;
 }
 
-/* Vectors at once of a kernel with local buffers, for what is stored: its sections have no conditions along the row, so that the chain
- * that computes a value is as in a kernel of its own. 0: there are none. */
+/* Vector width for stores to local buffers; 0: there are none. Their sections have no conditions along the row, so that a value's chain is
+ * the same as in a kernel of its own. */
 static int local_width(const nnc_kernel *k, int lanes)
 {
     int64_t math = 0, size = 0;
@@ -259,11 +258,9 @@ static bool is_wide(const nnc_kernel *k, int id, int v)
     return k->axis[v].kind != KA_reduce || post;
 }
 
-/* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
- * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
- * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
- * with eight; mish 1, 0.77, 0.72 of the time; Zen 4, 24 ops with 10 functions and 14 live values: one vector 70 us, two 52, four 39, eight
- * 37). */
+/* Vector width. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine. Of a
+ * long chain, such as nested functions or a polynomial, few iterations fit its reorder window. Such a body uses eight vectors even where
+ * registers are too few: spills cost less than stalls. */
 static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int bits = vector_bits(t), vectors = nnc_ordered_vectors(k, v, t);
@@ -322,11 +319,10 @@ static int64_t footprint(const nnc_kernel *k)
     return sum;
 }
 
-/* True for non-temporal stores, in whole vectors: a line of a result larger than the last-level cache would be read from memory only
- * to be overwritten, and evicted before its consumer. Kernels that prefetch rows benefit once operands and results together exceed the
- * cache (a flat kernel may run in place, and its consumer finds half of the data there). A transposing kernel writes lines far apart,
- * each of which would be read first and soon evicted from its set, so it benefits from TILE_STREAM bytes on (2.4 times as fast on 4096
- * x 4096). */
+/* True for non-temporal stores, in whole vectors. A line of a result larger than the last-level cache would be read from memory only to be
+ * overwritten, and evicted before its consumer. Kernels that prefetch rows benefit once operands and results together exceed the cache. A
+ * flat kernel may run in place, and its consumer finds half of the data there. A transposing kernel writes lines far apart, each read first
+ * and soon evicted from its set, so it benefits from TILE_STREAM bytes on. */
 static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
@@ -347,8 +343,8 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     return any;
 }
 
-/* True for prefetching the next work item's rows: stages read a row once from memory and then from the nearest cache, so that memory
- * would be idle during all stages but the first. The hardware prefetcher handles short rows. */
+/* True for prefetching the next work item's rows. Stages read a row once from memory and then from the nearest cache: memory would be idle
+ * in all stages but the first. The hardware prefetcher handles short rows. */
 static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20;
@@ -363,8 +359,8 @@ static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- transposing kernels ---- */
 
-/* Chooses a transposing tile where loads are contiguous along another axis than stores: tiles of `width` x `width` elements are read
- * along one, transposed, and written along the other. */
+/* Chooses a transposing tile where loads are contiguous along another axis than stores. Tiles of `width` x `width` elements are read along
+ * one, transposed, and written along the other. */
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
@@ -406,8 +402,8 @@ static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
     return nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
 }
 
-/* Blocks the reduce axis of short bodies that read a few lines of every row: they then read along memory, so that the hardware
- * prefetches (64 MB of 4096 columns: 2.4 times as fast). A function takes so much longer than its sum that half as many rows suffice. */
+/* Blocks the reduce axis of short bodies that read a few lines of every row. They then read along memory, as hardware prefetches. A math
+ * function takes so much longer than its sum that half as many rows suffice. */
 static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
@@ -437,8 +433,8 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- local buffers ---- */
 
-/* Rows of a work item along the ring's axis: a block for each thread or two, since the first point of a block computes all `rows` rows
- * again; two blocks only where that is at most an eighth of the block. */
+/* Rows of a work item along the ring's axis. The first point of a block computes all `rows` rows again. So each thread gets one block, or
+ * two where that repeats at most an eighth of a block. */
 static int64_t ring_tile(const nnc_kernel *k, const nnc_kring *r, const nnc_target *t)
 {
     int64_t others = 1, n = k->axis[r->axis].extent, threads = t && t->threads > 0 ? t->threads : 1;
@@ -498,8 +494,8 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
     return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
 }
 
-/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the
- * whole as threads pay for. Threads have as many work items each. */
+/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or less to give each worthwhile thread an item. All threads
+ * have the same number of work items. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
@@ -598,11 +594,10 @@ static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
     return ok;
 }
 
-/* Each stage of a row waits for the one before it, its sums for their lanes, and the row's functions for the sums: a chain that the next
- * row hides only where it fits the CPU's window of instructions. Rows at once have their chains beside each other, combine the lanes of
- * their sums together, and fill the machine with one vector each. Of 122 kernels of random small models (Zen 4, one thread) four rows take
- * 0.48 to 1.1 of the time of one, 0.89 in the geometric mean, two 0.93; rows of part of a vector without functions, which the CPU overlaps
- * as they are, 1.05. */
+/* Each stage of a row waits for the one before it, its sums for their lanes, and the row's functions for the sums. The next row hides this
+ * chain only where it fits the CPU's reorder window. Several rows at once run their chains side by side, combine the lanes of their sums
+ * together, and fill the machine with one vector each. Measured on Zen 4: a tenth faster with four rows, on average. Rows shorter than a
+ * vector and without functions do not gain, since the CPU overlaps them already. */
 static bool pick_rows(nnc_kernel *k, const nnc_target *t)
 {
     enum { MOST_CODE = 640 };

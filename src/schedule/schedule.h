@@ -5,8 +5,8 @@
 
 #include "kernel/kernel.h"
 
-/* Makes a built kernel ready to be emitted: sorts its axes by memory order, merges axes, stores values that several windows read,
- * unrolls strips, and schedules it. New memory is in `a`. False: out of memory. */
+/* Makes a built kernel ready to be emitted. Sorts its axes by memory order, merges axes, stores values that several windows read, unrolls
+ * strips, and schedules it. New memory is in `a`. False: out of memory. */
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a);
 /* Fills k->sched (CPU) or k->grid (GPU) by analytic rules from the target. False: out of memory. */
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
@@ -36,11 +36,11 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
 /* contract.c: nanoseconds on one thread of a contraction that has a schedule; 0: it is none. */
 double nnc_contract_ns(const nnc_kernel *k, const nnc_target *t);
-/* contract.c: schedules a product inside a larger kernel, with rows along outer axis u: sets its vectors and panels, *n to the number of
- * rows in a strip, *ns to its time on one thread. False: the kernel has no such product. */
+/* contract.c: schedules a product inside a larger kernel, with rows along outer axis u. Sets its vectors and panels; *n: rows of a strip,
+ * *ns: its time on one thread. False: the kernel has no such product. */
 bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns);
-/* contract.c: tile size of an axis: a multiple of n, at most about `tile`, that gives all threads the same number of tiles when there
- * are `panels` panels. */
+/* contract.c: tile size of an axis: a multiple of n, at most about `tile`. With `panels` panels, all threads get the same number of
+ * tiles. */
 int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, const nnc_target *t);
 /* parts.c: the schedule of a kernel in parts on a CPU, *done when it is one. False: out of memory. */
 bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *done);
@@ -49,9 +49,9 @@ double nnc_points_ns(const nnc_kernel *k);
 /* contract.c: chooses and unrolls strips of a product whose weights are contiguous along the sum. Called before nnc_kernel_schedule.
  * False: out of memory. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
-/* contract.c: a recurrence reads its weights in each step. A strip of several batch rows shares one read of them. nnc_recurrent_rows:
- * rows of a strip, out of `rows`, such that each thread has a strip; `sums`: sums for each element of the state.
- * nnc_recurrent_vectors: number of vectors of elements whose sums, for all rows of a strip, fit in registers. */
+/* contract.c: a recurrence reads its weights in each step. A strip of several batch rows shares one read of them. nnc_recurrent_rows: rows
+ * of a strip, out of `rows`, such that each thread has a strip; `sums`: sums for each element of the state. nnc_recurrent_vectors: number
+ * of vectors of elements whose sums fit in registers, for all rows of a strip. */
 int nnc_recurrent_rows(int64_t rows, int sums, const nnc_target *t);
 int nnc_recurrent_vectors(int sums, const nnc_target *t);
 /* Unrolls the strips of a recurrence. False: out of memory. */
@@ -59,17 +59,16 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* Number of vectors along own axis v of a recurrence; 0: the kernel is not a recurrence. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 /* strip.c: unrolling. All three leave the kernel unchanged where it would get too many guards or instructions. New memory is in `mem`.
- * False: out of memory. Conditions: stages with map axes store only to results, or the points are rows that are computed together
- * (nnc_kernel_rows), each with tmp buffers of its own; reductions over r have no masks and no computed places.
- * strip: unrolls outer axis a by n (2..NNC_STRIP): a strip computes n neighbouring points.
- * spread: the same, but the n points are extent / n apart; n divides the extent, and nothing reads a's index or guards it.
- * unroll: unrolls reduce axis r completely; it stays, with extent 1. */
+ * False: out of memory. Conditions: stages with map axes store only to results. Alternatively the points are rows that are computed
+ * together (nnc_kernel_rows), each with its own tmp buffers. Reductions over r have no masks and no computed places. strip: unrolls outer
+ * axis a by n (2..NNC_STRIP). A strip computes n neighbouring points. spread: the same, but the n points are extent / n apart. n divides
+ * the extent, and nothing reads a's index or guards it. unroll: unrolls reduce axis r completely; it stays, with extent 1. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
-/* Splits axis a into blocks of n: a then counts blocks, and the new own axis `at` > a, of this kind, the points of a block. Nothing reads
- * a's index. The last block may extend beyond the end: callers guard it. The kernel has fewer than NNC_KAXES axes. */
+/* Splits axis a into blocks of n: a then counts blocks. The new own axis `at` > a, of this kind, counts the points of a block. Nothing
+ * reads a's index. The last block may extend beyond the end: callers guard it. The kernel has fewer than NNC_KAXES axes. */
 bool nnc_kernel_divide(nnc_kernel *k, int a, int at, nnc_kaxis_kind kind, int64_t n, nnc_arena *mem);
 /* schedule_window.c: true for kernels of windows (pooling, depthwise convolution) in which one thread should compute a whole window.
  * nnc_window_strips chooses and unrolls their strips; called before nnc_kernel_schedule. False: out of memory. */
@@ -139,8 +138,8 @@ int64_t cu_all_points(const nnc_kernel *k);
 static inline int cu_last_axis(uint32_t axes) { return axes ? 31 - __builtin_clz(axes) : -1; }
 /* Offset in `work` of the partial results of reduction id, indexed [slice][point]; id = k->n_ins: total size. */
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
-/* Threads per point in the second launch: one, or with many partial results the warps of a block, each thread of a warp with another
- * of 32 points. */
+/* Threads per point in the second launch: one, or with many partial results the warps of a block. Then each thread of a warp has another of
+ * 32 points. */
 int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
 /* Shared memory of the reductions' partial results per thread and lane of a column. */
 int64_t cu_part_bytes(const nnc_kernel *k);

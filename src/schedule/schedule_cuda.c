@@ -1,5 +1,5 @@
-/* schedule/schedule_cuda.c -- schedules for GPUs: analytic choices and values derived from them. The constants are those of
- * memory-bound kernels on an H200: a copy needs two 16-byte loads in flight in each of an SM's 2048 threads to reach its bandwidth. */
+/* schedule/schedule_cuda.c -- schedules for GPUs: analytic choices and values derived from them. The constants suit memory-bound kernels on
+ * an H200: a copy reaches its bandwidth with two 16-byte loads in flight in each of an SM's 2048 threads. */
 #include "schedule/schedule.h"
 
 enum {
@@ -465,8 +465,8 @@ static bool shares_terms(const nnc_kernel *k)
            cu_split_stage(k) >= 0;
 }
 
-/* Splits points over several blocks where points are few and long: each thread keeps at least eight steps of a sum, or two of a copy.
- * Blocks of sums that share terms are no more than the machine has room for at a time, since each of them takes long. */
+/* Splits points over several blocks where points are few and long. Each thread keeps at least eight steps of a sum, or two of a copy.
+ * Blocks of sums that share terms take long, so they are no more than the machine can hold at a time. */
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
@@ -505,8 +505,8 @@ static int kept_rows(nnc_kernel *k)
     return n == 0 ? other : n;
 }
 
-/* Resets `keep` when nothing is kept, so that it is not printed, and when it is more than a thread's registers hold: rows that are computed
- * (tmp) would need as much shared memory. */
+/* Resets `keep` when nothing is kept, so that it is not printed. Also resets it when it exceeds a thread's registers, except for computed
+ * rows (tmp), which would need as much shared memory. */
 static void drop_keep(nnc_kernel *k)
 {
     const int kept = kept_rows(k);
@@ -567,8 +567,8 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
     return (int)group;
 }
 
-/* Rows that fill the registers of an SM: a part of each is in shared memory instead, where that makes room for a second block, so that one
- * loads or stores while the other computes. Rows that fill its shared memory: as many threads as a block may have. */
+/* If rows fill an SM's registers, moves part of each to shared memory where a second block then fits: one transfers while the other
+ * computes. Rows that fill shared memory get the most threads that a block may have. */
 static void make_room(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid, one = *g;

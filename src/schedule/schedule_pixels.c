@@ -1,4 +1,4 @@
-/* schedule/schedule_pixels.c -- GPU kernels that write images of few channels channels-last: one thread computes all channels of several
+/* schedule/schedule_pixels.c -- GPU kernels that write images of few channels channels-last. One thread computes all channels of several
  * pixels, so that it loads vectors of each channel's plane and stores consecutive elements.
  *
  *     y[3 i + c] = f(x[i + plane c])      8 pixels a thread: 3 loads of 8 elements, a store of 24 */

@@ -167,8 +167,8 @@ static int columns(const nnc_kernel *k, int a, int r, int n)
     return count ? count : places(k, a, r, n);
 }
 
-/* Instructions for a result of strips of n results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
- * converted and asked for its place; weights are loaded and converted. Without what follows the sums. */
+/* Instructions per result, without those after the sums, of strips of n results with windows of `taps` by `rows` elements. Elements of the
+ * source are loaded, converted and checked for their place. Weights are loaded and converted. */
 static double strip_cost(const nnc_kernel *k, const int pair[2][2], int n, int vec)
 {
     const int64_t wide = k->axis[pair[0][0]].extent, taps = k->axis[pair[0][1]].extent,
@@ -195,8 +195,8 @@ double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
     return each < 1 ? 1 : (double)nnc_ceildiv(blocks, sms) / each;
 }
 
-/* Where strips of n results of a row take more instructions than the memory gives time for: rewrites the kernel as walks (*done) if these
- * take a twelfth fewer. False: out of memory. */
+/* Considers walks where strips of n results of a row take more instructions than memory time hides. Rewrites the kernel as walks (*done) if
+ * these take a twelfth fewer. False: out of memory. */
 static bool pick_walk(
     nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int n, bool *done, nnc_arena *mem)
 {

@@ -1,10 +1,9 @@
-/* schedule/strip.c -- overlapping windows. Groups n neighbouring points of an outer axis (a strip; the axis then counts strips) and
- * unrolls the reduce axis that advances with it, so that each element that several windows of a strip read is one instruction, loaded
- * once.
+/* schedule/strip.c -- overlapping windows. Groups n neighbouring points of an outer axis (a strip; the axis then counts strips). Unrolls
+ * the reduce axis that advances with it. Each element that several windows of a strip read is then one instruction, loaded once.
  *
- *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2
+ *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2.
  *
- * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
+ * The strip reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
  * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers.
  *
  * The points of a strip may also be spread over the axis: y[i] and y[i + extent / 2] instead of y[2 i] and y[2 i + 1]. */

@@ -1,11 +1,11 @@
-/* schedule/taps.c -- gradients of depthwise weights on a GPU, channels last: each element of a window is a sum over all places of images,
+/* schedule/taps.c -- gradients of depthwise weights on a GPU, channels last. Each element of a window is a sum over all places of images.
  *
- *     for r: for s: for i: for y: for x: dw[r][s] += source[i][y + r][x + s] dy[i][y][x]
+ *     for r: for s: for i: for y: for x: dw[r][s] += source[i][y + r][x + s] dy[i][y][x].
  *
  * As points of their own, each of these sums loads and converts two values for one product. Here a thread has the sums of a row of the
- * window, and the places of a row are divided into blocks, which are written out: of a 5x5 window and 7 places, 18 loads for 35 products.
- * With all rows of the window these would be 62 for 175; but those kernels took four times as long to compile, and their second launch,
- * which adds up 25 sums of few points, took as long as the first one. */
+ * window. The places of a row are divided into unrolled blocks: a 5x5 window and 7 places take 18 loads for 35 products. All rows of the
+ * window would take 62 loads for 175. But such kernels compile four times as long, and their second launch, which adds up 25 sums of few
+ * points, takes as long as the first. */
 #include "schedule/schedule.h"
 
 enum {

@@ -1,13 +1,13 @@
-/* schedule/walk.c -- windows of which a GPU's thread computes several rows, one after the other (a walk):
+/* schedule/walk.c -- windows of which a GPU's thread computes several rows, one after the other (a walk).
  *
- *     for m0: for r0: sum[m0] += x[m0 + r0] w[r0]; store y[m0]
+ *     for m0: for r0: sum[m0] += x[m0 + r0] w[r0]; store y[m0].
  *
- * The kernel's text says that, with a map axis for the rows. The emitter (codegen/cuda_walk.c) goes through the rows of x instead: each is
- * loaded and converted once, while the one before is summed, and added to the sums of all rows of results that see it:
+ * The kernel's text says that, with a map axis for the rows. The emitter (codegen/cuda_walk.c) goes through the rows of x instead. Each is
+ * loaded and converted once, while the previous row is added to the sums of all result rows that see it.
  *
- *     for t: for r0: sum[t - r0] += x[t] w[r0]; store y[t - last r0]
+ *     for t: for r0: sum[t - r0] += x[t] w[r0]; store y[t - last r0].
  *
- * so that only as many sums as the window has rows are in registers, and each new one lies in the register of the one before. */
+ * So registers hold only as many sums as the window has rows, and each new one uses the register of the one before. */
 #include "schedule/schedule.h"
 
 enum {
@@ -183,8 +183,8 @@ static int registers_of(const nnc_kernel *k, const nnc_walk *w)
     return nnc_walk_registers(k, w) <= FEW_REGISTERS + 8 ? FEW_REGISTERS : REGISTERS;
 }
 
-/* Instructions for a result without what follows the sums: elements of the source are loaded, converted and, at the edge, asked for their
- * place; weights are loaded once; a row has some of its own. */
+/* Instructions per result, without those after the sums. Elements of the source are loaded, converted and, at the edge, checked for their
+ * place. Weights are loaded once. A row has some of its own. */
 static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t results)
 {
     const double taps = (double)k->axis[w->taps].extent, walks = (double)k->axis[rows].extent;
@@ -203,7 +203,7 @@ static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t 
     return (read * row + walks * once) / (double)(results * VEC);
 }
 
-/* The same by what a walk waits for: each row is loaded while the one before is summed, which takes no less than the memory's latency. */
+/* The same by latency: each row is loaded while the one before is summed, which takes at least the memory's latency. */
 static double waiting_of(
     const nnc_kernel *k, const nnc_walk *w, const nnc_target *t, int64_t threads, int64_t results)
 {
