@@ -1,5 +1,5 @@
-/* kernel/ahead.c -- weights ahead: the directive `prefetch` of a register block. While a work item computes with its weights, it prefetches
- * those of the next one into the core's own cache, evenly over its steps, so that no work item begins with weights from memory. */
+/* kernel/ahead.c -- prefetched weights: the directive `prefetch` of a register block. While a work item computes with its weights, it
+ * prefetches those of the next one into the core's own cache, evenly over its steps. So no work item begins with weights from memory. */
 #include "kernel/kernel.h"
 
 /* The load of the weights: along the vector axis, the same for all points of a register block. -1: none. */

@@ -1,12 +1,12 @@
-/* kernel/build.c -- builds kernels, without schedules: for passes before they fuse, as the answer to whether several nodes can be one
- * (nnc_kernel_possible), and for a node of the graph (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts
- * handle 16-bit types. */
+/* kernel/build.c -- builds kernels, without schedules. Before fusion, tells passes whether several nodes can be one (nnc_kernel_possible);
+ * later builds the kernel of a graph node (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts handle 16-bit
+ * types. */
 #include "kernel/loop.h"
 #include "kernel/trace.h"
 #include <stdlib.h>
 
-/* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own: fused with ops
- * around them, greedily, they break the nests of batch norms apart (a step of EfficientNet-B0 moves a seventh more). */
+/* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own. Fused greedily
+ * with ops around them, they would break the groups of batch norms apart, and a step would move more bytes. */
 static bool is_depthwise_gradient(const nnc_graph *g, const nnc_node *n)
 {
     const bool weights = n->op == OP_conv_wgrad;
@@ -84,8 +84,8 @@ static bool too_many_arguments(
     return outside < 0 || outside + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
-/* Least length of a stored row. Vectors along shorter rows are slower than a kernel of its own for the values, which runs along all of
- * them; the more so, the more of them wait for a function (rows of 14, AVX-512: one function a value gains 6 %, two lose 27 %). */
+/* Least length of a stored row. Vectors along shorter rows are slower than a separate kernel for the values, which runs along all rows. The
+ * loss grows with the number of values that wait for a function. */
 static int64_t least_row(const nx *t)
 {
     int functions = 0;

@@ -1,15 +1,15 @@
-/* kernel/chain.c -- kernels of several products, of which one sums what another computes, with ops on rows between them:
+/* kernel/chain.c -- kernels of several products, of which one sums what another computes, with ops on rows between them.
  *
- *     s = q k^T + mask,  p = exp(s - max s) / sum,  y = p v
+ *     s = q k^T + mask,  p = exp(s - max s) / sum,  y = p v.
  *
- * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows,
- * that is, have the same outer axes along its leading dimensions, become stages of one kernel: these axes are its outer axes, all others
- * are own ones, and the tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows.
+ * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows
+ * become stages of one kernel: they have the same outer axes along the tensor's leading dimensions. The kernel has these as outer axes, and
+ * all others as own ones. The tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows.
  *
- * A convolution reads several rows of what the part before it computes, some of which its neighbours read, too. Along the outermost such
- * axis the tmp buffer has the rows of one point, and the part before gets a map axis m over them:
+ * A convolution reads several rows of the result of the part before it, some of which its neighbours read, too. Along the outermost such
+ * axis the tmp buffer has the rows of one point, and the part before gets a map axis m over them.
  *
- *     t = conv(x, w),  y = conv3x3(t, v)   ->   for i: t[m] = x[i + m - 1] w for m < 3,  y[i] = sum r: t[r] v[r]
+ *     t = conv(x, w),  y = conv3x3(t, v)   ->   for i: t[m] = x[i + m - 1] w for m < 3,  y[i] = sum r: t[r] v[r].
  *
  * Rows beyond t's edge are computed from zeros, and no window reads them. */
 #include "kernel/trace.h"
@@ -306,8 +306,8 @@ static bool follow_axis(const chain *c, int a, shared_axis *s)
     return true;
 }
 
-/* Finds the axes that all parts share, outermost first along the first tensor, of which they are the leading dimensions, up to one
- * along which windows overlap; returns their number. */
+/* Finds the axes that all parts share, and returns their number. They are the leading dimensions of the first tensor, outermost first, up
+ * to the first along which windows overlap. */
 static int share_axes(chain *c)
 {
     shared_axis s[NNC_KAXES];
@@ -510,8 +510,8 @@ static uint32_t moved_axes(const part *q, uint32_t axes)
     return m;
 }
 
-/* A product is one stage: what it computes once for each point of the outer axes, some of which are now its own, goes to the body, where
- * the sum reads it, or to the post. */
+/* Adds a product as one stage, which owns some of the outer axes. Values that were computed once for each of their points go to the body if
+ * the sum reads them, otherwise to the post. */
 static bool add_product(chain *c, const part *q, nnc_kernel *k, int32_t *at)
 {
     const nnc_kernel *x = q->k;

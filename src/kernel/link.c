@@ -110,8 +110,8 @@ static int32_t append_ins(nl *l, int section, const nnc_kins *in)
     return l->n_item++;
 }
 
-/* True when the load is known to stay within its buffer from its axes and guards: each dimension of an operand is indexed by axes of its
- * own, so that one guard at most bounds it. */
+/* True when axes and guards prove that the load stays within its buffer. Each dimension of an operand has its own axes, so at most one
+ * guard bounds it. */
 static bool stays_inside(const nl *l, const nnc_kins *in)
 {
     nnc_span s = nnc_access_span(l->k, in);
@@ -244,8 +244,8 @@ static bool is_product(const nl *l)
     return product;
 }
 
-/* Moves what only the epilogue of a product uses after its sums: a register block needs its registers for these (an SGD update of 512x256
- * weights by 32 rows, one thread: 127 us with the old weights loaded first, 110 so). */
+/* Moves values that only a product's epilogue uses, such as old weights of an update, after its sums. A register block needs its registers
+ * for the sums. */
 static void sink_operands(nl *l)
 {
     enum { BEFORE = 1, BODY = 2, EPILOGUE = 3 }; /* sections */

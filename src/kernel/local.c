@@ -1,13 +1,12 @@
 /* kernel/local.c -- windows over computed values. Where windows overlap, an elementwise producer inside the kernel would be computed once
- * for each window that reads it. Instead a stage of its own computes it into a tmp buffer, over all axes within a row, and the windows
- * read it there:
+ * for each window that reads it. Instead a stage of its own computes it into a tmp buffer, over all axes within a row, for the windows.
  *
  *     for i, j                                            for i
  *       y[i, j] = max r, q: f(x[i + r, j + q])     ->       t[m, n] = f(x[i + m, n])                       for m < R, all n
- *                                                          y[i, j] = max r, q: t[r, j + q]                for all j
+ *                                                          y[i, j] = max r, q: t[r, j + q]                for all j.
  *
- * Rows overlap from one i to the next, so that a schedule may keep them in a ring. Where windows reach over the operand's edge, the
- * places beyond it are stages of their own, so that the one between asks for no edge along a row. */
+ * Rows overlap from one i to the next, so that a schedule may keep them in a ring. Where windows reach over the operand's edge, separate
+ * stages compute the places beyond it: the stage between needs no edge conditions along a row. */
 #include "kernel/kernel.h"
 
 enum {
@@ -182,8 +181,8 @@ static int add_axis(local *l, nnc_kaxis_kind kind, int64_t extent)
     return l->k.n_axis++;
 }
 
-/* The first outer axis whose places are stored: that of the rows where a buffer for all of them is small and other axes keep threads busy,
- * otherwise the next. */
+/* The first outer axis whose places are stored. It is that of the rows where a buffer for all of them is small and other axes keep threads
+ * busy, otherwise the next. */
 static int first_inner(const local *l)
 {
     const nnc_kernel *k = l->from;
@@ -272,8 +271,8 @@ static void find_dims(local *l)
     }
 }
 
-/* Axes: the outer ones before `inner`; the storing stages', rows first; the windows' reduce axes; their map axes, last so that vectors
- * run along the last. */
+/* Orders the axes: the outer ones before `inner`; the storing stages', rows first; the windows' reduce axes; their map axes. Vectors run
+ * along the last map axis. */
 static bool lay_axes(local *l)
 {
     const nnc_kernel *k = l->from;

@@ -1,6 +1,5 @@
-/* kernel/loop.c -- kernels of ops that run in order along an axis (CL_loop). Each is a kernel of its own, written by hand and not
- * traced: a stage whose first own axis is `seq`, at whose points it reads what it has accumulated or stored at earlier ones. The other
- * dimensions are outer axes. */
+/* kernel/loop.c -- kernels of ops that run in order along an axis (CL_loop), written by hand and not traced. Each has a stage whose first
+ * own axis is `seq`. At its points the stage reads what it accumulated or stored at earlier ones. The other dimensions are outer axes. */
 #include "kernel/loop.h"
 
 #include <math.h>

@@ -1,14 +1,14 @@
-/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first, the lower index first among equals, a NaN
- * larger than all numbers. Each result is the best of the elements that come after the one before, in this order.
+/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first. Among equals the lower index is first, and a NaN
+ * is larger than all numbers. Each result is the best of the elements after the previous result, in this order.
  *
- *     for t in order: y[t] = best of x[i], all i that come after y[t-1]                       k n comparisons
+ *     for t in order: y[t] = best of x[i], all i that come after y[t-1]                       k n comparisons.
  *
- * Long rows are divided into blocks of about sqrt(n) elements, and a table keeps the best element of each that is no result yet. A
- * result leaves a gap in its own block alone: n + 2 k sqrt(n) comparisons, all of one step independent.
+ * Long rows are divided into blocks of about sqrt(n) elements. A table keeps each block's best element that is not yet a result. A result
+ * leaves a gap only in its own block: n + 2 k sqrt(n) comparisons, all of one step independent.
  *
- *     for b: best[b] = best of block b
- *     for t in order: c = the block of y[t-1]
- *         best[c] = best of those of block c that come after y[t-1];  y[t] = best of best[b], all b
+ *     for b: best[b] = best of block b.
+ *     for t in order: c = the block of y[t-1].
+ *         best[c] = best of those of block c that come after y[t-1];  y[t] = best of best[b], all b.
  *
  * The second stage reduces over one axis for the best of block c and for the best of the table's other entries. */
 #include "kernel/loop.h"
@@ -151,8 +151,8 @@ static void search(row *w)
 
 /* ---- long rows ------------------------------------------------------------------------------- */
 
-/* The block of an element: its number, its first element, and the one from which its elements are read: those of the last block with some
- * of the block before it. */
+/* The block of an element: its number, its first element, and where reading begins. A last block that is not full is read together with the
+ * end of the block before it. */
 typedef struct block {
     int32_t number, begin, from;
 } block;

@@ -1,7 +1,7 @@
-/* kernel/loop_recurrent.c -- kernels of lstm, gru, rnn, and of their gradients: for each step of time and each element j of the state,
- * a column of R for each gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of
- * the batch are outer axes. lstm keeps c in its second result. Panels of R hold what neighbours j need of all gates for one k after the
- * other.
+/* kernel/loop_recurrent.c -- kernels of lstm, gru, rnn, and of their gradients. For each time step and element j of the state, they
+ * multiply a column of R for each gate by the previous state. That is the previous step's row of the result. Then they apply the gates'
+ * functions. Rows of the batch are outer axes. lstm keeps c in its second result. Panels of R hold the values of all gates for neighbouring
+ * j, for one k after the other.
  *
  *     for b: for t in order: for j:
  *         s_g = sum over k of R[k, g H + j] h(k)      h(k) = t > 0 ? y[t-1, b, k] : h0[b, k]

@@ -1,11 +1,11 @@
-/* kernel/panel.c -- contractions that compute what they sum (a prologue). The sums of all panels of the weights read the same source, and
- * each would compute it again. With the directive `panel` a worker computes the source of a block once, into its scratch memory, before
- * the block's first panel:
+/* kernel/panel.c -- contractions that compute their source (a prologue). The sums of all panels of the weights read the same source, and
+ * each would compute it again. With the directive `panel` a worker computes the source of a block once, into its scratch memory, before the
+ * block's first panel.
  *
  *     for blocks of the source                              for blocks of the source
  *       for panels of the weights                             t[u, c] = f(x[u, c])               for all u of the block, all c
  *         y[u, o] = sum c: f(x[u, c]) w[o, c]        ->       for panels of the weights
- *                                                               y[u, o] = sum c: t[u, c] w[o, c]
+ *                                                               y[u, o] = sum c: t[u, c] w[o, c].
  *
  * The kernel stays as it is: the directive only changes how it is computed. */
 #include "kernel/kernel.h"

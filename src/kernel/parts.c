@@ -1,4 +1,4 @@
-/* kernel/parts.c -- takes a kernel of several products apart (chain.c): into kernels that run one after the other for each block of rows.
+/* kernel/parts.c -- divides a kernel of several products (chain.c) into kernels that run one after the other for each block of rows.
  *
  *     for blocks of rows                                  for blocks of rows
  *       for rows i of the block                             for rows i of the block:  t[i, j] = sum d: q[i, d] k[j, d]
@@ -8,12 +8,12 @@
  *
  * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows.
  *
- * Where windows read what a product computes, the text has a row of the tmp buffer for each row m of point i's window, and neighbouring
- * points have rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once:
+ * Where windows read a product's result, the text has a row of the tmp buffer for each row m of point i's window. Neighbouring points have
+ * rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once.
  *
  *     for rows i of the block:  t[i + m] = ... for m < 3     ->      for j < rows of the block + 2:  t[block + j] = ...
  *
- * Stages of a part that pass on each point's elements of map axes are nested in these axes, and their buffer has one point's elements:
+ * Some parts' stages pass on each point's elements of map axes. They are nested in these axes, and their buffer has one point's elements.
  *
  *     for points p, i:  t[p, i] = ...                        ->      for points p:
  *     for points p, j:  ... = t[p, j]                                  for i:  t[i] = ...
@@ -134,8 +134,8 @@ static uint32_t keeps_apart(const nnc_kernel *k, const nnc_kpart *p, int b, uint
     return nest;
 }
 
-/* Map axes, the last one of a stage excepted, that may enclose all stages of the part, which pass on elements at equal points of them. 0:
- * there are none. */
+/* Map axes that may enclose all stages of the part, because stages pass on elements at equal points of them; 0: none. A stage's last map
+ * axis is excluded. */
 static uint32_t nest_of(const nnc_kernel *k, const nnc_kpart *p)
 {
     enum { LOADS = 1, STORES = 2 };
@@ -496,8 +496,8 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
     return ok;
 }
 
-/* Makes outer axis u one of blocks, and m one of the rows of a block. False: a form does not advance along both alike, or the last block,
- * which is whole to this part, has rows that no bound keeps inside an operand. */
+/* Makes outer axis u count blocks, and m the rows of a block. False: a form does not advance along both alike, or rows of the last block
+ * may be outside an operand. The last block is whole to this part. */
 static bool join_rows(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     const int u = p->to[o->u], m = p->to[o->m];

@@ -1,8 +1,8 @@
-/* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage, or several without axes of their own but for sums; one store of
- * the result without guards, after the reductions or on CPUs within its stage's, that visits every element exactly once; all loads of the
- * operand before it and directly at the stored index. Several results may each be over an operand of their own. A kernel that adds blocks
- * of terms to its results stores these before it reads all of its operands. */
+/* kernel/place.c -- whether a kernel may write a result over one of its operands. Every element must be read before it is written, in the
+ * same iteration. The rule is conservative. There is one stage, or several whose own axes are only reduced. The result has one store,
+ * without guards, that visits every element exactly once: after the reductions, or on CPUs within its stage's. All loads of the operand
+ * precede it, at the stored index. Several results may each be over an operand of their own. A kernel that adds blocks of terms to its
+ * results is excluded: it stores these before it reads all of its operands. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 

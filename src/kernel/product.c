@@ -1,4 +1,4 @@
-/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a loop of their own, and
+/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a special loop. Also finds
  * operands that a kernel updates. */
 #include "kernel/kernel.h"
 

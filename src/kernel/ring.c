@@ -1,6 +1,6 @@
 /* kernel/ring.c -- tmp buffers whose rows overlap from one point of an outer axis to the next, so that a ring of rows may be kept. The
- * proof is by forms: where everything that the storing stage reads depends on outer axis a and on its row axis m as step a + m, row m of
- * point a is row m - step of point a + 1. */
+ * proof is by forms. Suppose all that the storing stage reads depends on outer axis a and its row axis m as step a + m. Then row m of point
+ * a is row m - step of point a + 1. */
 #include "kernel/kernel.h"
 
 static nnc_kform product_of(const nnc_kform *x, const nnc_kform *y)

@@ -1,8 +1,8 @@
-/* kernel/trace.c -- whether a set of nodes can be one generated kernel, and its instructions: see trace.h for the idea, trace_move.c
- * for movement, trace_contract.c for contractions, trace_ins.c for the instructions.
+/* kernel/trace.c -- whether a set of nodes can be one generated kernel, and its instructions. See trace.h for the idea, trace_move.c for
+ * movement, trace_contract.c for contractions, trace_ins.c for the instructions.
  *
- * Cost: each attempt visits a value once per context that needs it; attempts are repeated once per split axis or segmented dimension,
- * of which there are at most NNC_KAXES. */
+ * Cost: each attempt visits a value once per context that needs it. Attempts are repeated once per split axis or segmented dimension, of
+ * which there are at most NNC_KAXES. */
 #include "kernel/trace.h"
 
 #include <assert.h>
@@ -698,8 +698,8 @@ static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_affine *idx, int32_t 
     return x >= 0 && nx_store(t, ctx, v, idx, guard, x);
 }
 
-/* A result of a split that shares no axis with the larger ones: it is computed under a guard beside the largest, whose other
- * dimensions are the same. */
+/* A result of a split that shares no axis with the larger ones. A guard computes it together with the largest, whose other dimensions are
+ * equal. */
 static bool is_piece(const nx *t, nnc_ref v)
 {
     const nnc_node *n = nnc_def(t->g, v);
@@ -808,8 +808,8 @@ static bool finish(nx *t)
     return true;
 }
 
-/* Expensive work that one kernel would repeat, compared with two kernels, for longer than a launch takes; and cheap work for windows
- * where there are local buffers. */
+/* True for expensive work that one kernel would repeat for longer than the launch of a second kernel takes. Notes in t->windowed cheap work
+ * repeated for windows, where there are local buffers. */
 static bool repeats_work(nx *t)
 {
     for (int i = 0; i < t->n_ins; i++) {

@@ -1,15 +1,13 @@
-/* kernel/trace.h -- the state of a kernel being built: its instructions as found by the trace (trace*.c), before link.c arranges them
- * into stages.
+/* kernel/trace.h -- the state of a kernel being built: its instructions, found by the trace (trace*.c) and arranged into stages by link.c.
  *
  * Outputs are traced backwards. A value is demanded at an index map: an affine form over the kernel's axes for each of its dimensions.
- * Movement rewrites the map; elementwise ops pass it on; a reduction (or a pooling window, or the sum of a contraction) opens a
- * context of its own with reduce axes, and the axes of the map at which its result is demanded become the kernel's outer axes, on
- * which all reductions of a kernel must agree. Where a reshape needs digits of an axis, the axis is split and the trace restarts;
- * where the output reads another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments with a
- * context each.
+ * Movement rewrites the map; elementwise ops pass it on. A reduction (or a pooling window, or the sum of a contraction) opens a context of
+ * its own with reduce axes. The map's axes at which its result is demanded become the kernel's outer axes. All reductions of a kernel must
+ * agree on them. Where a reshape needs digits of an axis, the axis is split and the trace restarts. Where the output reads another operand
+ * of a concat (or a mirrored edge) from some index on, the axis is cut into segments.
  *
- * A single node always has a kernel: where splitting and cutting are not enough, elements of its operand are loaded at computed
- * indices, and results of a split that share no axis are stored under guards. */
+ * A single node always has a kernel. Where splitting and cutting are not enough, its operand is loaded at computed indices. Results of a
+ * split that share no axis are stored under guards. */
 #ifndef NNC_TRACE_H
 #define NNC_TRACE_H
 
@@ -179,8 +177,8 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 /* Index map of a window's operand, and the guard under which it is inside; NULL on failure. */
 nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* Contractions (trace_contract.c): the extents of the dimensions that are summed for results at idx, returns their number; the map of the
- * first operand and the guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
+/* Contractions (trace_contract.c). nx_summed: the extents of the dimensions that are summed for results at idx; returns their number.
+ * nx_source: the first operand's map, NULL on failure; *guard: under which it is inside. `win`: the axes of the sum. */
 int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim);
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
@@ -214,7 +212,7 @@ int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; re
 /* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */
 /* A value of t->g as the kernel's node has it: in *g, which is the node's graph for its operands. */
 nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g);
-/* The type of v where it comes from: of a fused node's operand, which may be a part of a larger tensor, unlike the body's input. */
+/* The type of v at its origin: that of a fused node's operand, which may be part of a larger tensor, unlike the body's input. */
 const nnc_type *nx_operand_type(const nx *t, nnc_ref v);
 nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);

@@ -1,18 +1,18 @@
 /* kernel/trace_contract.c -- contractions as loop nests: each result is a sum of products of two operands, over axes of its own.
  *
- *   matmul, linear    k
- *   conv              the channels of a group, then the window's elements
- *   conv_transpose    the channels of a group, then per dimension the window's elements t that meet a result: result p is the sum over
+ *   matmul, linear    k.
+ *   conv              The channels of a group, then the window's elements.
+ *   conv_transpose    The channels of a group, then per dimension the window's elements t that meet a result. Result p is the sum over
  *                     all t and source indices q with q stride + t dilation = p + pad. Results whose p is the same modulo the
- *                     stride (a phase) meet the same elements, so the trace asks for such results apart (nx_phases) and each phase
- *                     is a convolution. Where that cannot be, guards tell which of all pairs (q, t) meet.
- *   conv_wgrad        the images, then the places of dy
+ *                     stride (a phase) meet the same elements. The trace asks for each phase apart (nx_phases), which is a
+ *                     convolution. Where that is impossible, guards tell which of all pairs (q, t) meet.
+ *   conv_wgrad        The images, then the places of dy.
  *
- * maxpool_grad: as a transposed convolution of each channel, whose term is the gradient of result q where t is the index of its largest
+ * maxpool_grad: as a transposed convolution of each channel. Its term is the gradient of result q where t is the index of its largest
  * element, else 0.
  *
- * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no
- * engine supports them. */
+ * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no engine
+ * supports them. */
 #include "kernel/trace.h"
 
 #include <string.h>
@@ -182,8 +182,8 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     return true;
 }
 
-/* Source index and window element of a transposed convolution along dimension d, where `e` is the result's index; and the guards under
- * which they meet, but for the source's bounds. -2: out of memory. */
+/* Source index and window element of a transposed convolution along dimension d; `e`: the result's index. Returns the guards under which
+ * they meet, except for the source's bounds. -2: out of memory. */
 static int32_t transposed_place(nx *t, const nnc_node *n, int d, const nnc_affine *e,
     const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap, int32_t guard)
 {

@@ -4,18 +4,18 @@
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for points p, tiles t, outputs o:               m[p, t, o] = sum c: v[p, t, c] u[p, c, o]
- *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o])
+ *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o]).
  *
- * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a row. A tile has all windows of a
- * max pooling of 2x2 results, whose largest are stored instead.
+ * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a row. A tile has all windows of a max
+ * pooling of 2x2 results, whose largest are stored instead.
  *
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for tiles t of the block, outputs o:            m[p, t, o] = points of dy's tile, by the transposed transform of results
  *       for points p, outputs o, channels c:            g[p, o, c] = sum t: m[p, t, o] v[p, t, c]
- *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c]
+ *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c].
  *
- * A transform m d m^T is two stages, which parts.c nests in the loop over tiles; it is a sixth of the code of one stage for all elements:
+ * A transform m d m^T is two stages, which parts.c nests in the loop over tiles. It is a sixth of the code of one stage for all elements.
  *
  *       for columns j, channels c:                      l[.., j, c] = m d[.., j, c]
  *       for rows i, channels c:                         points[i, .., c] = m l[i, .., c] */
@@ -508,8 +508,8 @@ static void add_channels(const span_axes *c, const nnc_kernel *k, nnc_affine *e)
     add_term(e, c->block, k->axis[c->one].extent);
 }
 
-/* Adds the tmp buffer of a transform of n channels for each of `tiles`, and its axes; blocks: of channels, so that what the first stage
- * computes stays in the nearest cache. */
+/* Adds the tmp buffer of a transform of n channels for each of `tiles`, and its axes. blocks: in blocks of channels, so that the first
+ * stage's result stays in the nearest cache. */
 static void open_transform(winograd *w, transform *t, int64_t n, int64_t tiles, bool blocks)
 {
     enum { MOST = 128 }; /* channels of a block */
@@ -526,7 +526,7 @@ static void open_transform(winograd *w, transform *t, int64_t n, int64_t tiles, 
         .numel = tiles * (n / each) * t->rows * t->n * nnc_align_up(each, LINE)};
 }
 
-/* Place of element (row i, column j) of what the first stage computes, i and j beyond the stage's axes; `row` is false in the first. */
+/* Place of element (row i, column j) of the first stage's result, i and j beyond the stage's axes; `row` is false in the first. */
 static nnc_affine local_at(const winograd *w, const transform *t, bool row, int i, int j)
 {
     const int64_t line = nnc_align_up(w->k->axis[t->c.one].extent, LINE),
