@@ -11,9 +11,9 @@
  *           post
  *
  * Values: SSA, id = index in k->ins. Visibility: body values in their own body; a reduction's result in its stage's post. Post values and
- * reduction results of a stage without map axes are visible in all later stages too. Other values cross stages through memory: a tmp buffer
- * (per worker) or an output, stored and loaded again. Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a
- * store rounds. */
+ * reduction results of a stage without map axes are visible in all later stages too. Other values cross stages through memory: a tmp
+ * buffer (per worker) or an output, stored and loaded again.
+ * Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a store rounds. */
 #ifndef NNC_KERNEL_H
 #define NNC_KERNEL_H
 

@@ -4,8 +4,8 @@
  *
  * States are f32. Each step computes their 16-bit copies. Most weights are so small that a launch takes as long as the cast. Weights are
  * not moved: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views that begin at multiples of 64 bytes. They are
- * joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than its neighbours. A cast to another
- * memory order is not joined, since it transposes. Terminates: a joined cast does not read a param. */
+ * joined in forward order, a few at a time, so that no copy lives much longer than before. A cast to another memory order is not joined,
+ * since it transposes. Terminates: a joined cast does not read a param. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 

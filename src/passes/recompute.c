@@ -11,8 +11,8 @@
  *     value  -> sink      No limit: gradients read it.
  *
  * Elementwise ops that a kernel of the backward pass absorbs take almost no time. Chains of them are computed again from the results of
- * contractions and statistics. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index of a
- * max pooling. Where their result is kept, it is computed in the forward pass. */
+ * contractions and statistics. Nodes that only the step needs take part if they need no gradient: the mask of a relu, the index of a max
+ * pooling. If kept, they are computed in the forward pass. */
 #include "passes/internal.h"
 
 enum {

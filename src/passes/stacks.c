@@ -7,7 +7,7 @@
  * tensor, values that all share, and params. Params that training changes are concatenated. That costs nothing where their new values are
  * parts of one value as well, since in_place makes them one state. So their updates are stacked, too, or nothing is. Weights keep names.
  *
- * On a CPU a stack is declined if its contractions have so many results that a launch does not count: one model's gradients then need not
+ * On a CPU a stack is declined if its contractions have so many results that a launch does not count. One model's gradients then need not
  * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see. All
  * stacks are built before any replaces its members. An op that is computed for all, and also for one because a reader is not stacked, costs
  * time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */

@@ -1,11 +1,11 @@
 /* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of
- * all is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a
- * second stream, where there are several.
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on the others. The common list is in the order in
+ * which commands would begin: by a clock for each device, the node that can start first is next. Where there are several collectives, they
+ * have a second stream.
  *
- * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
- * whose operands are there goes on. */
+ * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node whose
+ * operands are ready goes on. */
 #include "plan/maker.h"
 
 typedef struct merge {
@@ -132,8 +132,8 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
     return NNC_OK;
 }
 
-/* The kind of walk that suits replicas: one for all devices, so that each computes gradients in the order of the others, which wait for
- * them in collectives. */
+/* The kind of walk for replicas, one for all devices. Each then computes gradients in the same order, for which the others wait in
+ * collectives. */
 static nnc_status find_walk(merge *w, int *kind)
 {
     maker *m = w->m;

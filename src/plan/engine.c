@@ -16,8 +16,8 @@ static int64_t conv_flops(const nnc_call *c)
     return n;
 }
 
-/* Does a convolution that may be rounded to tf32 take less time in strict f32, since its tensors are row-major and a GPU's library would
- * copy them to channels last and back? */
+/* May a convolution be rounded to tf32 but take less time in strict f32? Its tensors are row-major, and a GPU's library would copy them to
+ * channels last and back. */
 static bool stays_strict(const nnc_call *c)
 {
     const nnc_target *t = c->env->target;

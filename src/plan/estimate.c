@@ -1,7 +1,7 @@
-/* plan/estimate.c -- the memory and time of a step whose ops are not fused yet: an estimate that ranks graphs which compute the same, for
- * a small part of what a plan takes. Nothing is lowered to kernels. Instead elementwise ops and concats are absorbed where kernels of
- * their own section compute them as they read: they have no memory, and what reads them reads their operands. The order is found as that of
- * a plan (sequence.c), with fewer attempts. */
+/* plan/estimate.c -- estimates memory and time of a step whose ops are not fused yet, in a small part of the time that a plan takes. It
+ * ranks graphs with the same results. Nothing is lowered to kernels. Instead elementwise ops and concats are absorbed where kernels of
+ * their own section compute them as they read. They have no memory, and their consumers read their operands. The order is found like that
+ * of a plan (sequence.c), with fewer attempts. */
 #include "plan/maker.h"
 
 enum { MANY = 64 }; /* most values that absorbed ops stand for, on average over all nodes */

@@ -33,7 +33,7 @@ static bool grow_table(maker *m)
     return true;
 }
 
-/* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one gets its full hash appended: code is
+/* A name consists of some ops and 32 bits of the hash, which two kernels may share. The later one then gets its full hash appended. Code is
  * found in an object by name, and a translation unit may not define a name twice. NULL: out of memory. */
 static const nnc_kernel *named_apart(maker *m, const kernel_entry *e)
 {

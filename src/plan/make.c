@@ -1,13 +1,12 @@
-/* plan/make.c -- graph to plan, step by step:
+/* plan/make.c -- graph to plan, step by step.
  *
- *   facts      which values are static, which are views of which, where each lives
- *   schedule   main's commands in order, on streams, with copies and events   (schedule.c)
- *   select     a library call (call.c) or a generated kernel for each, and
- *              what happens in place                            (select.c)
- *   init       what is computed once: weights and static values              (init.c)
- *   objects    machine code of the kernels, begun while they are selected     (kernels.c)
- *   emit       tensors and commands                                           (emit.c)
- *   place      offsets in the arenas                               (memory.c, pack.c) */
+ *   facts      Which values are static, which are views of which, where each is stored.
+ *   schedule   Main's commands in order, on streams, with copies and events (schedule.c).
+ *   select     A library call (call.c) or a generated kernel for each, and what happens in place (select.c).
+ *   init       What is computed once: weights and static values (init.c).
+ *   objects    Machine code of the kernels, begun while they are selected (kernels.c).
+ *   emit       Tensors and commands (emit.c).
+ *   place      Offsets in the arenas (memory.c, pack.c). */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -72,7 +71,7 @@ static nnc_status check_accumulated(const maker *m)
     return NNC_OK;
 }
 
-/* Notes that value v, or what it is a part of, is the new value of state s, or of what s is a part of. */
+/* Notes that the root of v is the new value of the root of state s. */
 static nnc_status find_update(maker *m, nnc_ref s, nnc_ref v)
 {
     const nnc_graph *g = m->g;

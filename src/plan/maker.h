@@ -235,8 +235,8 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: the engine that runs kernels on devices of a kind, or NULL. */
 const char *kernel_engine(const maker *m, int kind);
-/* Selects what the plan's commands compute, and gets machine code for their kernels from the cache or the emitter, which begins with each
- * as soon as it is selected. */
+/* Selects the implementation of each command. Gets machine code for their kernels from the cache or the emitter, which begins with each as
+ * soon as it is selected. */
 nnc_status make_objects(maker *m, nnc_status (*select)(maker *m)) NNC_MUST;
 /* Shares identical ones; sets j->item. interpreted: the command needs no machine code. */
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted) NNC_MUST;

@@ -1,6 +1,6 @@
 /* plan/memory.c -- placement of tensors: offsets in each space of each device, and the sizes that the executor allocates. A block is a
- * tensor with its aliases. In main's arena two blocks may share bytes when every access to one is certainly done before the other is
- * first written: by command order within a stream, by events between streams. */
+ * tensor with its aliases. In main's arena two blocks may share bytes if every access to one is certainly done before the other is first
+ * written. Command order ensures that within a stream, events between streams. */
 #include "plan/maker.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* plan/models.c -- several models in one graph (ir/join.c): components that nothing connects, whose paths begin with different parts. Where
- * devices have several streams, each model stays on one, in an order that needs little memory (sequence.c); the longest goes first, to the
- * stream with the least to do. */
+/* plan/models.c -- several models in one graph (ir/join.c): unconnected components, whose paths begin with different parts. Where devices
+ * have several streams, each model stays on one, in an order that needs little memory (sequence.c). The longest is placed first, on the
+ * stream with the least work. */
 #include "plan/maker.h"
 #include <assert.h>
 #include <string.h>

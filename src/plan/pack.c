@@ -1,10 +1,10 @@
 /* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap. This is dynamic storage
  * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest result is
- * kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not, orders are
+ * kept. On inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not, orders are
  * repaired: blocks that end above the bound come first.
  *
- * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
- * by index, so the result is deterministic. */
+ * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken by
+ * index, so the result is deterministic. */
 #include "plan/make.h"
 #include <stdlib.h>
 #include <string.h>

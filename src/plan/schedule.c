@@ -1,12 +1,11 @@
-/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
- * events.
+/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and events.
  *
- * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c.
- * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for the rest. The ready node with
- * the longest remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the
- * stream of its latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing
- * measured. Copies go out on the producer's stream right after it. An event is recorded after a command only when another lane waits for
- * it, and a wait is left out where earlier waits already imply it. */
+ * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; stages, if requested: stages.c. Otherwise list
+ * scheduling, except for graphs with collectives, which have one stream for these and one for the rest. The ready node with the longest
+ * remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the stream of its
+ * latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing measured. A copy
+ * is issued on the producer's stream right after it. An event is recorded after a command only if another lane waits for it. A wait is
+ * omitted if earlier waits imply it. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -189,9 +188,9 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* What is known, on the way through the list, of new values and their states. What a collective computes, as the weights that replicas
- * gather, is copied to its state as soon as it is complete and nothing reads the old value any more. So its memory is free again, and
- * they are not all live at the end of a step. Most others are computed in the state's memory. */
+/* State of new values and their states while the list is visited. A collective's result, such as weights that replicas gather, is copied to
+ * its state once nothing reads the old value any more. So its memory is freed before the end of the step. Most others are computed in the
+ * state's memory. */
 typedef struct updates {
     uint32_t *left; /* by root: nodes of the list that are yet to read it */
     bool *made; /* by root: computed, with all its parts */

@@ -5,8 +5,8 @@
 
 /* ---- last uses ------------------------------------------------------------------------------------------------------ */
 
-/* True when root r may be overwritten on device dev by main's job `at`: it was computed in main, is not an output, and all its other
- * consumers are certainly done. */
+/* May main's job `at` overwrite root r on device dev? r must be computed in main and not be an output, and all its other consumers must
+ * certainly be done. */
 static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
 {
     bool copy = dev != m->home[r];

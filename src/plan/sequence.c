@@ -1,28 +1,28 @@
 /* plan/sequence.c -- the order of main's commands on one stream: program order, or one in which less memory is live at once.
  *
- * Two walks are tried, each with and without hoisting, and the one with the smallest peak is kept (equal: the first):
+ * Two walks are tried, each with and without hoisting, and the one with the smallest peak is kept (equal: the first).
  *
- *   by index    program order
- *   on demand   depth first from the nodes that nothing reads, those with the shortest way from the inputs first. Operands with the
- *               longest way from the inputs are computed first, so that what can be computed at any time comes right before its reader;
- *               of nodes that nothing reads, those with the shortest
+ *   by index    Program order.
+ *   on demand   Depth first from the nodes without consumers, those nearest to the inputs first. Of a node's operands, the farthest from
+ *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. Of operands
+ *               without other consumers, the nearest is first.
  *
- *   hoisting    a node that frees more bytes than it allocates runs as soon as its operands are there: an optimizer's update when the
- *               gradient and all readers of the old weight are done, the index of a max pooling in the forward pass
+ *   hoisting    A node that frees more bytes than it allocates runs as soon as its operands are ready. Examples: an update when the
+ *               gradient and all consumers of the old weight are done; the index of a max pooling in the forward pass.
  *
- *   deferring   in steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while the memory in use would
- *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
- *               meets is found by bisection. Then the same with patience: a large gradient waits for the readers of its weight's old
- *               value, whose packed form needs memory, too
+ *   deferring   In steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while it would raise memory
+ *               beyond a limit. Its operands may be small, and other memory is freed meanwhile. Bisection finds the least limit that an
+ *               order meets. Then the same with patience: a large gradient waits for the consumers of its weight's old value, whose
+ *               packed form needs memory, too.
  *
- *   receiving   of several devices: a node that only reads results of other devices comes right before its first reader
+ *   receiving   With several devices: a node that only reads results of other devices comes right before its first consumer.
  *
- *   sending     of several devices, in the backward pass: a node that no other device waits for comes behind the next one that is sent
+ *   sending     With several devices, in the backward pass: a node that no other device needs comes after the next one that is sent.
  *
- * Nodes of one task come before those of the next (tasks.c). Of several devices each has a sequence of its own (devices.c).
+ * Nodes of one task come before those of the next (tasks.c). With several devices each has a sequence of its own (devices.c).
  *
- * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
- * those that engines ask for when no sum is in place. */
+ * Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees. Workspaces are those
+ * that engines ask for when no sum is in place. */
 #include "plan/maker.h"
 #include <stdlib.h>
 #include <string.h>
@@ -197,8 +197,8 @@ static int64_t in_use(const walk *w, uint32_t i)
     return nnc_add_sat(nnc_add_sat(w->live, allocates(w, i)), w->work[i]);
 }
 
-/* True where the update that node i's results are for has to wait for readers of the old weight, and i frees less than it allocates. A
- * large weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
+/* Does the update that consumes node i's results have to wait for readers of the old weight, while i frees less than it allocates? A large
+ * weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
 static bool is_early(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[w->only[i]];
@@ -287,8 +287,8 @@ static void run_and_hoist(walk *w, uint32_t i)
     }
 }
 
-/* The one of `best` (i: there is none yet) and p that node i needs first: the farther from the inputs; of what nothing reads, as an update
- * of many weights, the nearer, whose operands are read last by what computes the others. */
+/* Which of `best` (i: none yet) and p node i needs first: the farther from the inputs. If nothing reads i, as an update of many weights,
+ * the nearer one: the others' computation may read its operands last. */
 static uint32_t first_of(const walk *w, uint32_t i, uint32_t best, uint32_t p)
 {
     const bool nearer = w->to.first[i] == w->to.first[i + 1];
@@ -299,8 +299,8 @@ static uint32_t first_of(const walk *w, uint32_t i, uint32_t best, uint32_t p)
     return (w->level[p] < w->level[best]) == nearer ? p : best;
 }
 
-/* What has to run before node i, first of all: a producer, or a node that reads the old value of a state that i updates;
- * i itself: nothing. Where a reader of the old value needs the new one, which is on the stack then, it comes later. */
+/* The node that has to run first before node i; i itself: none. It is a producer, or reads the old value of a state that i updates. A
+ * reader of the old value that needs the new one is on the stack then, and comes later. */
 static uint32_t needs_first(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[i];
@@ -641,7 +641,7 @@ static nnc_status find_receivers(const walk *w, bool *receives)
     return NNC_OK;
 }
 
-/* The position before which receiver i, at p, goes: that of its first reader, or if it is part of an output, the end of its task. */
+/* The position before which receiver i, at p, goes: its first reader's, or for part of an output, the end of its task. */
 static uint32_t new_place(
     const walk *w, const uint32_t *order, uint32_t n, const uint32_t *at, uint32_t i, uint32_t p)
 {
@@ -684,7 +684,7 @@ static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
     return NNC_OK;
 }
 
-/* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i
+/* leads[i]: another device needs node i, or a value computed from it, for more than sums of all devices' gradients. sends[i]: it reads i
  * itself, or a collective does. */
 static void find_senders(const walk *w, bool *leads, bool *sends)
 {

@@ -1,6 +1,6 @@
 /* plan/stages.c -- nnc_plan_options.ios: main's commands of one device in stages, found by the dynamic program of IOS (partition/ios.c).
- * Connected nodes of a stage are on one stream, unconnected ones beside each other. Times are the roofline of the device's target, and a
- * node fills the part of a GPU that its results have threads for; streams of a CPU have their part of its threads. */
+ * Connected nodes of a stage are on one stream, unconnected ones side by side. Times are the roofline of the device's target. A node fills
+ * the part of a GPU that its results have threads for. Streams of a CPU have their part of its threads. */
 #include "partition/partition.h"
 #include "plan/maker.h"
 

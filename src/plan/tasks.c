@@ -1,8 +1,8 @@
 /* plan/tasks.c -- tasks: what a strategy says about the order of each device (nnc_node.task).
  *
  * On a device, nodes of lower tasks run before those of higher ones. A node without a task belongs to the latest task of its operands. A
- * node that an earlier task needs runs in that one, whatever its own task. Where outputs have a task, what has a lower one runs in main,
- * too, so that forward and backward passes of different micro-batches may alternate; only what writes states waits for its section. */
+ * node that an earlier task needs runs in that one, whatever its own task. If outputs have a task, nodes of lower tasks run in main, too,
+ * so that forward and backward passes of different micro-batches may alternate. Only writers of states wait for their section. */
 #include "plan/maker.h"
 
 static bool writes_state(const maker *m, const nnc_node *n)

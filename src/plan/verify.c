@@ -1,5 +1,5 @@
-/* plan/verify.c -- verifies a plan: first each row separately; then the commands' arguments against their kernel or call; then memory
- * and order (verify_memory.c), which relies on the former. Reports the first error. */
+/* plan/verify.c -- verifies a plan and reports the first error. Checks each row separately, then the commands' arguments against their
+ * kernel or call. Then checks memory and order (verify_memory.c), which relies on both. */
 #include "codegen/codegen.h"
 #include "plan/rows.h"
 #include "plan/verify.h"

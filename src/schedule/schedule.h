@@ -59,10 +59,11 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* Number of vectors along own axis v of a recurrence; 0: the kernel is not a recurrence. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 /* strip.c: unrolling. All three leave the kernel unchanged where it would get too many guards or instructions. New memory is in `mem`.
- * False: out of memory. Conditions: stages with map axes store only to results. Alternatively the points are rows that are computed
- * together (nnc_kernel_rows), each with its own tmp buffers. Reductions over r have no masks and no computed places. strip: unrolls outer
- * axis a by n (2..NNC_STRIP). A strip computes n neighbouring points. spread: the same, but the n points are extent / n apart. n divides
- * the extent, and nothing reads a's index or guards it. unroll: unrolls reduce axis r completely; it stays, with extent 1. */
+ * False: out of memory. Conditions: stages with map axes store only to results, or the points are rows that are computed together
+ * (nnc_kernel_rows), each with its own tmp buffers. Reductions over r have no masks and no computed places.
+ * strip: unrolls outer axis a by n (2..NNC_STRIP). A strip computes n neighbouring points.
+ * spread: the same, but the n points are extent / n apart. n divides the extent, and nothing reads a's index or guards it.
+ * unroll: unrolls reduce axis r completely; it stays, with extent 1. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
