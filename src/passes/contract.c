@@ -21,7 +21,7 @@ typedef struct run {
     epilogue after; /* the ops after it */
 } run;
 
-/* Does convolution n read and write each pixel's channels once, side by side? */
+/* Is convolution n a 1x1 one that reads and writes each pixel's channels once, contiguously? */
 static bool is_1x1(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(g, n->in[0]), *w = nnc_typeof(g, n->in[1]),
@@ -37,7 +37,8 @@ static bool is_1x1(const nnc_graph *g, const nnc_node *n)
            x->order[x->rank - 1] == 1 && y->order[y->rank - 1] == 1;
 }
 
-/* May a kernel on tensor cores compute node i, a contraction or one with an epilogue? *source: its operand that is multiplied. */
+/* May a kernel on tensor cores compute node i, a contraction with or without epilogue? *source: the operand that it multiplies by the
+ * weights. */
 static bool is_candidate(const pass *p, uint32_t i, int *source)
 {
     const nnc_node *n = &p->g->node[i];
@@ -167,7 +168,7 @@ static const char *run_word(pass *p, const run *r)
     return text_of(p, &words);
 }
 
-/* Decides about the run, whose ops before the contraction take so many nanoseconds otherwise. */
+/* Fuses the run if its kernel is expected to be faster. `before`: nanoseconds of the ops before the contraction if they are not fused. */
 static void compete(pass *p, const run *r, int64_t before)
 {
     const uint32_t i = r->node[r->core];

@@ -16,8 +16,8 @@ enum {
     LARGE = 256 << 10 /* bytes; smaller results stay in caches, and cost less than the ops */
 };
 
-/* What a value is computed from: itself, or with `cheap` the sources of its chain. `absent`: it is its own source, since its chain has too
- * many, and in memory only where somebody stores it. */
+/* The sources of a value: with `cheap` those of its chain, otherwise the value itself. `absent`: it is its own source since its chain has
+ * too many, but is in memory only if a kernel stores it. */
 typedef struct chain {
     nnc_ref source[SOURCES];
     int n, steps;
@@ -26,7 +26,7 @@ typedef struct chain {
 
 typedef struct copy {
     uint32_t node, group; /* its node, and the group that has it */
-    bool of_tiny; /* the kernel that its node had computes small values alone */
+    bool of_tiny; /* its node's own kernel computes only small values */
     uint32_t next_of_node, next_in_group; /* 1-based; 0 ends */
     nnc_ref made;
 } copy;
@@ -53,7 +53,7 @@ static bool is_small(const pass *p, nnc_ref v)
     return bytes_of(p, v) < LARGE;
 }
 
-/* Can consumers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
+/* Can consumers of node i's result compute it? Not on a CPU: its caches hold one kernel's results for the next, so copies gain nothing. */
 static bool may_copy(const copier *c, uint32_t i)
 {
     const pass *p = c->p;
@@ -77,7 +77,7 @@ static bool add_source(chain *x, nnc_ref v)
     return true;
 }
 
-/* Is v in no memory, since only the kernel that computes it reads it? */
+/* Is v never stored, since only its own kernel reads it? */
 static bool is_inside(const copier *c, nnc_ref v)
 {
     const uint32_t i = c->p->g->value[v].node, own = group_of(&c->s, i);
@@ -129,14 +129,14 @@ static void add_consumer(copier *c, uint32_t to)
     c->consumer[c->n_consumer++] = to;
 }
 
-/* Is group g a kernel, which can have copies? */
+/* Is group g a kernel, so that it can contain copies? */
 static bool is_kernel(const copier *c, uint32_t g)
 {
     return c->s.fusable[g] && c->s.group[g].n_real > 0;
 }
 
-/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads
- * it is no such kernel. */
+/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own group reads it; *stored: a
+ * node outside of such kernels does. */
 static void find_consumers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
 {
     const pass *p = c->p;
@@ -163,7 +163,7 @@ static void find_consumers(copier *c, uint32_t i, uint32_t *n_new, bool *inside,
     *n_new = c->n_consumer - n;
 }
 
-/* Do both belong to the same part of a training step: main, its update, what runs once after several batches? */
+/* Are both in the same part of a training step: main, the update, or the part that runs once after several batches? */
 static bool in_one_part(const copier *c, uint32_t i, uint32_t j)
 {
     return (!c->s.late || c->s.late[i] == c->s.late[j]) &&
@@ -178,7 +178,7 @@ static bool crosses(const copier *c, uint32_t i)
     return false;
 }
 
-/* Is node i of the forward pass, and the group of the backward pass of the same batch, where the values of main are? */
+/* Is node i in the forward pass, and the group in the backward pass of the same batch, where main's values are still in memory? */
 static bool looks_back(const copier *c, uint32_t i, uint32_t to)
 {
     const uint32_t j = c->s.group[to].member[0];
@@ -196,7 +196,7 @@ static bool is_computed_in(const copier *c, nnc_ref v, uint32_t to)
     return any;
 }
 
-/* Marks what node i of group `to` reads from memory, but v, and, if not `strict`, its sources. */
+/* Marks the values that node i of group `to` reads from memory, except v. Without `strict`, their sources, too. */
 static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool strict)
 {
     const nnc_node *n = &c->p->g->node[i];
@@ -210,7 +210,7 @@ static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool st
     }
 }
 
-/* Bytes that a kernel would read in place of v; strict: as long as nothing that it reads is computed in it. */
+/* Bytes that a kernel would read instead of v. strict: its operands count as read, but not their sources. */
 static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
 {
     const group *kernel = &c->s.group[to];
@@ -241,7 +241,8 @@ static bool leaves_group(const copier *c, uint32_t m, uint32_t to, uint32_t i)
     return any;
 }
 
-/* The kernel of group `to` with its copies and node i: nodes[] (ascending) and results out[]. Returns the number of nodes, 0: too many. */
+/* Fills nodes[] (ascending) and results out[] of group `to`'s kernel with its copies and node i. Returns the number of nodes; 0: too
+ * many. */
 static int find_kernel(
     const copier *c, uint32_t to, uint32_t i, uint32_t *nodes, nnc_ref *out, int *n_out)
 {
@@ -344,8 +345,8 @@ static bool is_tiny(const copier *c, uint32_t g)
     return all;
 }
 
-/* Do elementwise ops of large values of kernel `to`, of the same part of a step, read small node i's result, directly or in copies? They
- * compute it as they go; an expensive op only in less time than the kernel takes to move its largest value. */
+/* Do elementwise ops on large values of kernel `to`, in the same part of a step, read small node i's result, directly or in copies? They
+ * can compute it as they go, if that takes less time than moving the kernel's largest value. */
 static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
 {
     const pass *p = c->p;
@@ -450,7 +451,7 @@ static bool is_alive(const copier *c, const copy *x)
     return !c->p->e.dead[c->p->g->value[x->made].node];
 }
 
-/* Do only other groups than its own read the copy, so that it is stored? */
+/* Is the copy stored, since only groups other than its own read it? */
 static bool is_apart(const copier *c, groups *s, const copy *x)
 {
     const uint32_t own = group_of(s, c->p->g->value[x->made].node);
@@ -478,7 +479,8 @@ static void join_copies(copier *c, groups *s, uint32_t i)
     }
 }
 
-/* Finds the kernels that fuse will make: estimates of a whole kernel, which it asks and is_possible does not, may have declined copies. */
+/* Finds the kernels that fuse will form, and undoes copies that it left outside. fuse also estimates whole kernels, which is_possible does
+ * not. */
 static void undo_apart(copier *c, int device)
 {
     groups s;
@@ -511,7 +513,7 @@ static void remark_copies(copier *c, uint32_t i)
             copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s");
 }
 
-/* Values of a device's kernels that compute small ones alone. */
+/* Remarks for values of a device's kernels that compute only small values. */
 static void remark_tiny(copier *c, int device)
 {
     layers l = {0};
@@ -529,7 +531,7 @@ static void remark_tiny(copier *c, int device)
             n);
 }
 
-/* Makes the copies of one device and says so: what remarks save is counted as if the device were alone. */
+/* Makes the copies of one device, with remarks. Savings are counted as if the device were the only one. */
 static void rewrite(copier *c, int device)
 {
     const pass *p = c->p;

@@ -71,7 +71,7 @@ static nnc_ref reshaped(pass *p, nnc_ref v, int rank, const int64_t *dim)
     return same ? v : nnc_reshape(p->g, nnc_reshaped(p->g, v), rank, dim);
 }
 
-/* v as [matrices, rows, n], of one matrix as [rows, n]. */
+/* Returns v as [matrices, rows, n], or with one matrix as [rows, n]. */
 static nnc_ref as_matrices(pass *p, nnc_ref v, const row_product *r, int64_t rows, int64_t n)
 {
     const int64_t dim[] = {r->is.matrices, rows, n};

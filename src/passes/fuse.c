@@ -60,7 +60,7 @@ bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     return ok;
 }
 
-/* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
+/* Expected time of one kernel of these nodes, *work: on one thread of a CPU; 0: no kernel can compute them. */
 int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
@@ -198,7 +198,7 @@ static bool sums_far_columns(const pass *p, const nnc_node *n)
 static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
-    int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction */
+    int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction in a */
     for (uint32_t k = 0; k < s->group[a].n; k++) {
         const nnc_node *n = &p->g->node[s->group[a].member[k]];
         if (sums_far_columns(p, n))
@@ -240,7 +240,7 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
         return NULL;
     int64_t apart = group_ns(s, a) + group_ns(s, b), work = x->work + y->work, all;
     int64_t one = groups_nodes_ns(s, nodes, n, &all);
-    s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
+    s->ns = nnc_min64(one, apart); /* so that errors of several merges do not add up */
     s->work = nnc_min64(all, work);
     if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
         return remark_text(s->p, "one kernel is expected to take %s, the two %s",
@@ -284,7 +284,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
-/* Does a marked one of these nodes read a result of nodes[i]? */
+/* Does a marked node read a result of nodes[i]? */
 static bool feeds_marked(
     const pass *p, const uint32_t *nodes, const bool *marked, uint32_t n, uint32_t i)
 {
@@ -298,7 +298,7 @@ static bool feeds_marked(
     return false;
 }
 
-/* Does nodes[i] read a marked one of these nodes that is no sum, and no larger than `few`? */
+/* Does nodes[i] read a marked node that is not a sum and has at most `few` elements? */
 static bool reads_feeder(
     const pass *p, const uint32_t *nodes, const bool *marked, uint32_t i, int64_t few)
 {
@@ -348,7 +348,7 @@ static int64_t apart_ns(groups *s, const uint32_t *nodes, uint32_t n)
     return sum;
 }
 
-/* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
+/* Starts from the last node and adds the latest node that feeds the group, again and again: no other path can then lie between them. */
 void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const pass *p = s->p;
@@ -458,12 +458,12 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     groups_keep(s);
     if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);
-    /* within a budget of memory what stays unfused is better: each op frees its operands */
+    /* within a memory budget separate ops are better: each frees its operands */
     if (s->p->status == NNC_OK && !s->p->o->segments && !are_kernels(s, nodes, n))
         groups_part(s, nodes, n);
 }
 
-/* By layer, then by device: parts of a layer that is split are apart. */
+/* Orders by layer, then by device: the parts of a split layer are not fused. */
 static int by_origin(const void *x, const void *y, void *ctx)
 {
     const nnc_graph *g = ctx;
@@ -638,7 +638,7 @@ static void remark_apart(groups *s)
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Values created after the groups were formed are results of regions rewritten earlier, so they are outside of this one. */
+/* Values created after the groups were formed are results of rewritten regions, so they are outside of this one. */
 static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
 {
     return v < s->n_value && s->mark[v] == stamp;
@@ -740,13 +740,13 @@ nnc_status groups_find(groups *s, pass *p)
     return p->status;
 }
 
-/* Parts of kernels that were taken apart may be kernels with other neighbours: looks again, until there are none. */
+/* Parts of divided kernels may form kernels with other neighbours: repeats until none do. */
 nnc_status pass_fuse(pass *p)
 {
     groups s;
     const int before = p->changed;
     NNC_TRY(groups_find(&s, p));
-    if (before == 0) /* later looks see kernels instead of layers, and know less of why */
+    if (before == 0) /* later rounds see kernels instead of layers, and know fewer reasons */
         remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
         if (group_of(&s, i) != i || s.group[i].n_real < 2)

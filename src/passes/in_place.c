@@ -23,14 +23,14 @@
 
 enum {
     GPU_ALIGN = 64
-}; /* bytes that parts begin at multiples of on a GPU: what cuBLASLt is told of every tensor */
+}; /* alignment of parts in bytes on a GPU, the same that cuBLASLt is told for every tensor */
 
 typedef struct parts {
     pass *p;
-    nnc_ref n_value; /* of the graph before the pass; the rest by such values */
+    nnc_ref n_value; /* values of the graph before the pass; the arrays below are by these */
     nnc_place *place;
     nnc_ref
-        *copy; /* its copy in a concat's result, or NNC_NONE: that one's place and type are known */
+        *copy; /* copy in a concat's result, of known place and type; or NNC_NONE */
     nnc_place *copied_to;
     uint32_t *n_part; /* by root */
 } parts;
@@ -59,7 +59,7 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
     return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
-/* At level 1, which keeps every bit: does n sum over axes that a kernel joins, or vectorises, where its operand has no gaps? */
+/* At level 1, which keeps every bit: does n sum over axes that a kernel merges or vectorises only if its operand has no gaps? */
 static bool adds_in_order(const pass *p, const nnc_node *n)
 {
     const nnc_class class = nnc_op_class(n->op);
@@ -88,7 +88,7 @@ static const char *reader_objects(
     return NULL;
 }
 
-/* Is value v, or the same under another shape, the new value of a state? */
+/* Is v, or a reshape of it, the new value of a state? */
 static bool updates_state(const pass *p, nnc_ref v)
 {
     for (uint32_t o = nnc_result_outputs(p->g); o < p->g->n_output; o++)
@@ -97,7 +97,7 @@ static bool updates_state(const pass *p, nnc_ref v)
     return false;
 }
 
-/* Is v cut into the new values of states? They may be one state, over which v lies then. */
+/* Is v cut into the new values of states? They may become one state, which v then overwrites. */
 static bool is_cut_into_states(const pass *p, nnc_ref v)
 {
     bool yes = false;
@@ -130,7 +130,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is an output";
     if (is_cut_into_states(p, v))
         return "is cut into the new values of states";
-    if (nnc_op_class(d->op) == CL_collective) /* each on its operand's device: the node has none */
+    if (nnc_op_class(d->op) == CL_collective) /* each result is on its operand's device */
         return "is a result of a collective";
     if (!on_one_device(d, n))
         return "is computed on another device";
@@ -162,7 +162,7 @@ static int64_t part_at(const pass *p, const nnc_node *n, int k)
     return at;
 }
 
-/* Operand v, or its copy, where it lies in the memory of `root`, at `at`; else NNC_NONE. */
+/* Operand v or its copy, if it is part of `root`'s memory, at `at`; otherwise NNC_NONE. */
 static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
 {
     if (s->place[v].root == root && s->place[v].at == at)
@@ -171,7 +171,7 @@ static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
     return copy ? s->copy[v] : NNC_NONE;
 }
 
-/* Do all operands of concat n lie one after the other already, as the first ones of a larger concat do? Then its place is theirs. */
+/* Are all operands of concat n already adjacent in memory, such as the first operands of a larger concat? Then its place is theirs. */
 static bool all_there(parts *s, const nnc_node *n)
 {
     const pass *p = s->p;
@@ -210,7 +210,7 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
     const nnc_node *d = def_of(p, v);
     nnc_class c = nnc_op_class(d->op);
     if (c == CL_comp || c == CL_reduce || c == CL_window)
-        return false; /* it could be, but beside the concat's other operands such a kernel is slow */
+        return false; /* possible, but such a kernel is slow with the concat's other operands */
     return p->will_run[PASS_fuse] && c != CL_leaf && !edit_static(p, v) && d->op != OP_concat &&
            !is_contraction(p, d) && edit_only_user(p, v) && !in_epilogue(p, v);
 }
@@ -226,7 +226,7 @@ static int pieces(const pass *p, const nnc_node *n)
     return sum;
 }
 
-/* How the result of a concat is used otherwise. */
+/* Use of a concat's result if the concat is not in place. */
 typedef struct use_of {
     bool fused; /* fuse makes the concat part of a kernel that reads it */
     bool stored; /* its result goes to memory, for others */
@@ -360,7 +360,7 @@ static void apply(parts *s, uint32_t i, const how *way)
             text_bytes(p, bytes));
 }
 
-/* Chooses how each operand of concat n gets to its place. Why it stays as it is, or NULL. */
+/* Chooses how each operand of concat n gets to its place. Returns why the concat stays as it is, or NULL. */
 static const char *choose_way(const parts *s, const nnc_node *n, how *way)
 {
     pass *p = s->p;
@@ -410,7 +410,7 @@ static void look_at(parts *s, uint32_t i)
 
 /* ---- states that are one ----------------------------------------------------------------------- */
 
-/* What the states of a concat are updated to. */
+/* The common new value of a concat's states. */
 typedef struct one_state {
     nnc_ref value; /* parts of this; NNC_NONE: nothing seen yet */
     nnc_type type;
@@ -428,7 +428,7 @@ static nnc_ref update_of(const pass *p, nnc_ref v)
     return o < p->g->n_output ? p->g->output[o] : NNC_NONE;
 }
 
-/* Is the part of one dimension at o->at the update of state v? */
+/* Is the update of state v the part of o->value, of one dimension, at o->at? */
 static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
 {
     const nnc_node *d = def_of(p, v);
@@ -498,7 +498,7 @@ static void place_states(parts *s, uint32_t i, nnc_ref root, int64_t at)
         set_in_place(p, i);
 }
 
-/* Makes the states of concat i one; false: it is no concat of such states. */
+/* Makes the states of concat i one state; false: it is no concat of such states. */
 static bool join_states(parts *s, uint32_t i)
 {
     pass *p = s->p;
@@ -522,7 +522,7 @@ static bool join_states(parts *s, uint32_t i)
 
 /* ---- slice and split --------------------------------------------------------------------------- */
 
-/* Are all readers of v, also under another shape, kernels that fuse can make an index map of? */
+/* Can fuse make v an index map in all its readers, also through reshapes? */
 static bool is_index_map_of(const pass *p, nnc_ref v)
 {
     bool yes = true;
@@ -542,7 +542,7 @@ static bool is_index_map(const pass *p, const nnc_node *n)
     return yes;
 }
 
-/* Why the results of slice or split n are no parts of its operand; NULL: they are, of these types and at these places. */
+/* Why the results of slice or split n are not parts of its operand; NULL: they are, with these types and places. */
 static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nnc_place *place)
 {
     pass *p = s->p;

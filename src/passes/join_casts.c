@@ -42,7 +42,7 @@ static bool are_alike(const pass *p, uint32_t a, uint32_t b)
     return type_of(p, x->out)->dtype == type_of(p, y->out)->dtype && !placed_apart(x, y);
 }
 
-/* The joined cast as one line, or NNC_NONE. */
+/* Builds the joined cast, of one dimension; NNC_NONE: p->status. */
 static nnc_ref build(pass *p, const casts *c)
 {
     nnc_ref line[NNC_KERNEL_CONCAT];
@@ -75,7 +75,7 @@ static void replace(pass *p, const casts *c, nnc_ref y)
     }
 }
 
-/* Joins these casts where one kernel is expected to take less. */
+/* Joins these casts if one kernel is expected to take less time. */
 static void join(pass *p, const casts *c)
 {
     const uint32_t first = p->g->n_node;

@@ -10,7 +10,7 @@
  * stays. Terminates: the new variance is no mean of a square of x - mean(x). */
 #include "passes/internal.h"
 
-enum { MOST = 16 }; /* nodes of a kernel that is asked about */
+enum { MOST = 16 }; /* most nodes of an estimated kernel */
 
 /* x with its mean and variance, which are nodes, and the nodes between them. */
 typedef struct variance {
@@ -37,7 +37,7 @@ static bool find_variance(const pass *p, uint32_t i, variance *f)
     return !placed_apart(m, v);
 }
 
-/* Expected time of one kernel of these nodes, with the cast that computes x, which each kernel repeats. 0: there is none. */
+/* Expected time of one kernel of these nodes and of the cast that computes x, which each kernel repeats. 0: no kernel can compute them. */
 static int64_t kernel_ns(
     pass *p, nnc_ref x, const uint32_t *node, int n, const nnc_ref *out, int n_out)
 {
@@ -48,7 +48,7 @@ static int64_t kernel_ns(
     return expected_ns(p, all, n + cast, out, n_out, NULL);
 }
 
-/* As written: one kernel, or one for each sum. */
+/* Time as written: of one kernel, or of one for each sum. */
 static int64_t written_ns(pass *p, const variance *f)
 {
     const uint32_t node[] = {f->mean, f->centred, f->square, f->var};

@@ -79,7 +79,7 @@ static bool results_are_f32(const prec *s, const nnc_node *n)
     return n->n_out > 0;
 }
 
-/* Number of f32 operands computed by main that are 16 bits wide now, and one that is not. */
+/* Number of f32 operands computed by main that are 16 bits wide now; *wide: one that is not. */
 static int half_operands(const prec *s, const nnc_node *n, nnc_ref *wide)
 {
     int k16 = 0;
@@ -131,7 +131,7 @@ static void forward(prec *s, uint32_t i)
         s->half[i] = true;
 }
 
-/* Counts live users of node i's results that use 16 bits, and that do not; outputs do not. */
+/* Counts live users of node i's results that use 16 bits and those that do not; outputs do not. */
 static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 {
     const nnc_node *n = &s->p->g->node[i];
@@ -235,7 +235,7 @@ static void narrow(prec *s, uint32_t i)
     edit_refresh(p, i);
 }
 
-/* Users of v, which is now 16 bits wide, that need f32. */
+/* Gives users of v that need f32 a cast, now that v is 16 bits wide. */
 static void widen_readers(prec *s, nnc_ref v)
 {
     pass *p = s->p;

@@ -31,7 +31,7 @@ bool has_one_place(const pass *p, const nnc_node *c)
     return ok;
 }
 
-/* v as [groups, n, c], of one group as [n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
+/* v as [groups, n, c], for one group as [n, c]. With `rows` v is [n, groups c, 1..], otherwise [groups n, c, 1..]. */
 static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
 {
     const nnc_type t = *type_of(p, v);
@@ -82,7 +82,7 @@ static int64_t terms_of(const pass *p, const nnc_node *n)
     return a->dim[a->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
 }
 
-/* Do only elementwise ops as large as v read it, also under another shape? Then it is not stored, once their kernel computes it. */
+/* Do only elementwise ops as large as v read it, or a reshape of it? Their kernel can then compute v without storing it. */
 static bool is_read_elementwise(const pass *p, nnc_ref v)
 {
     bool ok = !edit_is_output(p, v) && p->will_run[PASS_fuse];
@@ -122,7 +122,7 @@ static bool is_update(const pass *p, const nnc_node *n)
            nnc_mul_sat(nnc_type_bytes(b), 2) <= nnc_target_local_bytes(target_of(p, n));
 }
 
-/* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; of one term without that dimension. */
+/* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; with one term, without that dimension. */
 static nnc_ref as_factor(pass *p, const nnc_node *n, int k, int64_t terms)
 {
     const nnc_type t = *type_of(p, n->in[k]);

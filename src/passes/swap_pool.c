@@ -69,7 +69,7 @@ static uint32_t takes_it(pass *p, uint32_t i)
     return NNC_NONE;
 }
 
-/* f applied to the new operand; the other operands stay. */
+/* Builds f with the new operand x; its other operands stay. */
 static nnc_ref again(pass *p, const nnc_node *f, int k, nnc_ref x)
 {
     nnc_ref in[3] = {0};

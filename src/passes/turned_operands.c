@@ -8,7 +8,7 @@
  * would be called for each. Terminates: each transposition is visited once. */
 #include "passes/internal.h"
 
-/* The type of transposition n as a view of its row-major operand; false: there is none that a product reads at once. */
+/* The type of transposition n as a view of its row-major operand; false: no single product call can read that view. */
 static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
 {
     const nnc_type *x = type_of(p, n->in[0]);
@@ -26,7 +26,7 @@ static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
     return order[last] > 0; /* rows or columns are contiguous, not the first dimension */
 }
 
-/* Is node i a product of a library, as many matrices by as many? */
+/* Is node i a library's batched product, with as many matrices in both operands? */
 static bool is_library_product(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
