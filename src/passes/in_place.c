@@ -29,8 +29,7 @@ typedef struct parts {
     pass *p;
     nnc_ref n_value; /* values of the graph before the pass; the arrays below are by these */
     nnc_place *place;
-    nnc_ref
-        *copy; /* copy in a concat's result, of known place and type; or NNC_NONE */
+    nnc_ref *copy; /* copy in a concat's result, of known place and type; or NNC_NONE */
     nnc_place *copied_to;
     uint32_t *n_part; /* by root */
 } parts;

@@ -6,8 +6,7 @@
 
 enum {
     FEW_RESULTS = 64, /* fewer results leave cores idle */
-    FEW_COLUMNS =
-        128, /* on a CPU: threads that share shorter rows read all pages */
+    FEW_COLUMNS = 128, /* on a CPU: threads that share shorter rows read all pages */
     HUGE_EXTENT = 1 << 16, /* elements per result from which splitting is worthwhile */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,

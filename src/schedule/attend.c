@@ -21,7 +21,7 @@
 
 enum {
     COLUMNS = 16, /* of threads */
-    MOST_WIDE = 256 /* of a head: registers for its results */
+    MOST_WIDE = 256 /* columns of a head, whose results are in registers */
 };
 
 /* ---- what the kernel computes ---- */
@@ -58,7 +58,7 @@ static bool row_access(const nnc_kernel *k, const nnc_kins *in, int axis)
     return is_tmp(k, in->buf) && plain(in) && nnc_affine_equal(&in->at, &e);
 }
 
-/* The reduction of the stage, its only one; -1. */
+/* The stage's only reduction, or -1. */
 static int32_t reduction(const nnc_kernel *k, const nnc_kstage *s, nnc_kred kind)
 {
     int32_t found = -1;
@@ -72,7 +72,7 @@ static int32_t reduction(const nnc_kernel *k, const nnc_kstage *s, nnc_kred kind
     return found >= 0 && k->ins[found].dtype == DT_f32 ? found : -1;
 }
 
-/* The value without casts that keep f32, as of 16-bit operands. */
+/* Skips casts to f32, such as those of 16-bit operands. */
 static int32_t uncast(const nnc_kernel *k, int32_t i)
 {
     while (i >= 0 && k->ins[i].op == KO_sop &&
@@ -88,7 +88,7 @@ static bool is_sop(const nnc_kernel *k, int32_t i, nnc_sop op)
     return i >= 0 && k->ins[i].op == KO_sop && k->ins[i].sop == op;
 }
 
-/* The load that v is computed from, elementwise and with numbers besides; -1: it is something else. */
+/* The only load that v is computed from, elementwise; -1: v is of another form. */
 static int32_t source(const nnc_kernel *k, int32_t v)
 {
     while (k->ins[v].op == KO_sop) {
@@ -108,7 +108,7 @@ static int32_t source(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_load && plain(&k->ins[v]) ? v : -1;
 }
 
-/* The factors of the stage's sum of products; false: it sums something else. */
+/* The factors of the stage's sum of products; false: the sum is of another form. */
 static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
 {
     const int32_t t = k->ins[sum].arg[0];
@@ -162,7 +162,7 @@ static bool same(
     }
 }
 
-/* holds[i]: of a load of a tmp buffer, the value stored there. False: out of memory. */
+/* By instruction: for a load from a tmp buffer, the value stored there. NULL: out of memory. */
 static int32_t *held_values(const nnc_kernel *k)
 {
     int32_t now[NNC_KMAX_PART_BUF];
@@ -207,7 +207,7 @@ static bool match_scores(const nnc_kernel *k, nnc_attend *a)
     return stores == 1;
 }
 
-/* The softmax of a row of scores; *p: the value that is p[c]. */
+/* Matches the softmax of a row of scores; *p: the value p[c]. */
 static bool match_rows(const nnc_kernel *k, nnc_attend *a, const int32_t *holds)
 {
     const nnc_kstage *max = &k->stage[1], *sum = &k->stage[2], *div = &k->stage[3];
@@ -267,7 +267,7 @@ static bool match_result(const nnc_kernel *k, nnc_attend *a, const int32_t *hold
            holds[p] == a->prob && k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
 }
 
-/* The outer axis of the rows: q's that is neither k's nor v's, the longest. */
+/* The axis of the rows: the longest outer axis of q that neither k nor v has. */
 static int row_axis(const nnc_kernel *k, const nnc_attend *a)
 {
     int row = -1;
@@ -278,7 +278,7 @@ static int row_axis(const nnc_kernel *k, const nnc_attend *a)
     return row;
 }
 
-/* f32 accesses of f32 and 16-bit tensors only. */
+/* Do all accesses give f32, from f32 or 16-bit tensors? */
 static bool narrow_types(const nnc_kernel *k, const nnc_attend *a)
 {
     const int32_t at[] = {a->q, a->k, a->v, a->store};
@@ -307,7 +307,7 @@ bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a)
 
 /* ---- what libraries compute ---- */
 
-/* A value behind the tmp buffer that stage 1 reads scores from, without casts. */
+/* Follows a load of the scores to the value stored there, and skips casts. */
 static int32_t behind(const nnc_kernel *k, const nnc_attend *a, int32_t v)
 {
     v = uncast(k, v);
@@ -342,7 +342,7 @@ static bool is_number(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_const;
 }
 
-/* Is v the load times a number? *scale times that. */
+/* Is v the load times a number? Multiplies *scale by it. */
 static bool scaled(const nnc_kernel *k, int32_t v, int32_t load, double *scale)
 {
     while (v != load) {

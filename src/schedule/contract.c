@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    UNITS = 8, /* of each thread at least, so that threads end together */
+    UNITS = 8, /* least work items of a thread, so that threads end together */
     LINE = 64, /* bytes, of a cache */
 };
 
@@ -22,7 +22,7 @@ typedef struct product {
     int sum; /* the reduction */
     uint32_t xs, ws; /* outer axes that they depend on */
     int64_t terms; /* of each sum */
-    int stages; /* with a product each: more than one in transposed convolutions, whose phases see the same outer axes */
+    int stages; /* each has a product: several in transposed convolutions, whose phases have the same outer axes */
 } product;
 
 static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
@@ -30,7 +30,7 @@ static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
     return nnc_affine_axes(&in->at) & ((1u << k->n_outer) - 1);
 }
 
-/* The load that a factor is, through casts. */
+/* The load behind a factor's casts; -1: none. */
 static int32_t load_of(const nnc_kernel *k, int32_t id)
 {
     while (id >= 0 && k->ins[id].op == KO_sop && k->ins[id].sop == SC_cast)
@@ -56,13 +56,13 @@ static int32_t source_of(const nnc_kernel *k, int32_t id, uint32_t *axes)
     return best;
 }
 
-/* Do both loads depend on the outer axes alike? */
+/* Do both loads depend on the outer axes in the same way? */
 static bool alike(const nnc_kernel *k, int32_t i, int32_t j)
 {
     return memcmp(k->ins[i].at.k, k->ins[j].at.k, sizeof(int64_t) * (size_t)k->n_outer) == 0;
 }
 
-/* The stage's one reduction, a sum of products; all of its own axes are reduce axes. turned: the first factor plays the weights. */
+/* Finds the stage's only reduction, a sum of products; all own axes must be reduce axes. turned: the first factor counts as weights. */
 static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, bool turned, product *p)
 {
     *p = (product){.sum = -1, .terms = 1};
@@ -86,7 +86,7 @@ static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, bool turned,
     return p->x >= 0 && p->w >= 0;
 }
 
-/* Every stage with axes is such a product, of the same operands; *p: the longest sum's. */
+/* Is every stage with axes such a product of the same operands? *p: the one with the longest sum. */
 static bool find_roles(const nnc_kernel *k, bool turned, product *p)
 {
     int stages = 0;
@@ -112,7 +112,7 @@ static bool find_product(const nnc_kernel *k, product *p)
     return find_roles(k, false, p);
 }
 
-/* Does the kernel compute with its place along axis a? Then a has neither vectors nor strips. */
+/* Does the kernel compute with its index along axis a? Then a has neither vectors nor strips. */
 static bool counts(const nnc_kernel *k, int a)
 {
     for (int i = 0; i < k->n_ins; i++)
@@ -121,7 +121,7 @@ static bool counts(const nnc_kernel *k, int a)
     return false;
 }
 
-/* The outer axis along which weights and all results lie, and the source, too, or which it does not see, or -1. */
+/* The outer axis along which weights and all results are contiguous, and the source is, too, or does not depend on it; -1: none. */
 static int weights_axis(const nnc_kernel *k, const product *p)
 {
     for (int a = 0; a < k->n_outer; a++) {
@@ -147,7 +147,7 @@ static bool slides(const nnc_kernel *k, const product *p, int v)
     return false;
 }
 
-/* The axis to block in registers: the source's, not the weights', the nearest in memory with enough points. -1: none. */
+/* The axis to block in registers: of the source but not of the weights, with enough points, and nearest in memory; -1: none. */
 static int source_axis(const nnc_kernel *k, const product *p)
 {
     int best = -1;
@@ -160,7 +160,7 @@ static int source_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* The axis beyond u that is blocked, too, where all points along u leave registers: its neighbours in memory. -1: none. */
+/* A second axis to block, next to u in memory, if registers remain beside all points along u; -1: none. */
 static int second_axis(const nnc_kernel *k, const product *p, int u)
 {
     int a = u - 1;
@@ -169,7 +169,7 @@ static int second_axis(const nnc_kernel *k, const product *p, int u)
     return a >= 0 && counts(k, a) ? -1 : a;
 }
 
-/* Elements of the sums in a machine's vector, and vectors of weights at once. */
+/* Number of vectors of weights at once; *lanes: sums in a machine vector. */
 static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bits, int *lanes)
 {
     *lanes = bits / 8 / nnc_max64(nnc_dtype_size((nnc_dtype)k->ins[p->sum].dtype), 4);
@@ -177,7 +177,7 @@ static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bit
     return n > *lanes ? 2 : 1;
 }
 
-/* Bytes that the source has for one point of axis a. */
+/* Bytes from one point of axis a to the next in the source. */
 static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kins *x = &k->ins[p->x];
@@ -191,7 +191,7 @@ static int64_t cached_lines(
     const nnc_kernel *k, const product *p, int a, int others, const nnc_target *t)
 {
     enum { WAYS = 8 };
-    /* bytes of a way: an x86 CPU's has 64 lines; 256 have those of target/aarch64.c */
+    /* bytes of a cache way: 64 lines on x86 CPUs, 256 on those of target/aarch64.c */
     const int64_t span = t && nnc_target_core(t->core) ? 16384 : 4096;
     const int64_t ways = t ? t->l1_bytes / span : WAYS;
     const int64_t rows = ways > WAYS || span > 4096 ? ways * 3 / 4 : WAYS - 1;
@@ -218,7 +218,7 @@ static int neighbours(
     return (int)n;
 }
 
-/* Points times panels that the busiest thread computes, when the units of blocks of `tile` points are divided among them in order. */
+/* Points times panels of the busiest thread, when blocks of `tile` points are distributed over the threads in order. */
 static int64_t busiest(int64_t extent, int64_t tile, int64_t panels, int threads)
 {
     int64_t blocks = nnc_ceildiv(extent, tile), units = blocks * panels, most = 0;
@@ -231,8 +231,8 @@ static int64_t busiest(int64_t extent, int64_t tile, int64_t panels, int threads
     return most;
 }
 
-/* A multiple of n points, of at most about `tile`, so that each thread has as many, and blocks are alike. rows: where that is as even,
- * threads divide points, and not panels of one block. */
+/* Tile of a multiple of n points, at most about `tile`, so that threads have equal numbers of points and blocks equal sizes. rows: if
+ * equally even, threads divide points instead of the panels of one block. */
 static int64_t even(int64_t extent, int64_t tile, int64_t n, int64_t panels, int threads, bool rows)
 {
     int64_t most = tile >= extent ? nnc_align_up(extent, n) : nnc_max64(tile / n, 1) * n;
@@ -262,7 +262,7 @@ static bool divides_points(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf], *x = &k->buf[k->ins[p->x].buf];
     int64_t results = 0;
-    for (int b = 0; b < k->n_outer; b++) { /* axes of the source around a, or of groups */
+    for (int b = 0; b < k->n_outer; b++) { /* the source's axes outside of a, or axes of groups */
         const bool groups = b != nnc_sched_vec(&k->sched) && p->ws >> b & 1;
         if (p->xs >> b & 1 && k->axis[b].extent > 1 && (groups || (b < a && !(p->ws >> b & 1))))
             return false;
@@ -295,8 +295,8 @@ static bool streams_results(const nnc_kernel *k, const product *p, const nnc_tar
     return updates && weights <= nnc_target_local_bytes(t);
 }
 
-/* The tile of axis u, at most `fits` points and about `most`. Threads that divide few rows unevenly, but panels evenly, have whole panels:
- * each is read once, and each thread computes all of a cheap prologue. */
+/* The tile of axis u: at most `fits` and about `most` points. If few rows divide unevenly over threads, but panels evenly, threads get
+ * whole panels: each panel is read once, and each thread computes all of a cheap prologue. */
 static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, int64_t fits,
     int64_t most, int64_t panels, const nnc_target *t)
 {
@@ -332,7 +332,7 @@ static bool tile_source(
     tile = even_points(k, p, u, n, nnc_min64(tile, extent), most, others, t);
     int groups = groups_axis(k, p);
     bool ok = true;
-    if (groups >= 0) { /* a strip for all groups of a few lines in turn */
+    if (groups >= 0) { /* a strip for all groups of a few cache lines, one after another */
         int64_t step = nnc_max64(step_bytes(k, p, groups), 1), few = LINE / nnc_gcd(step, LINE);
         few = nnc_min64(few, k->axis[groups].extent);
         ok = nnc_sched_put(s, KD_tile, groups, few);
@@ -364,7 +364,7 @@ static bool tile_source(
 
 /* ---- products of few rows ------------------------------------------------------------------------------------------- */
 
-/* The longest strip of `extent` points, of at most `most`, that leaves no rest. */
+/* The longest strip of at most `most` points that divides `extent`. */
 static int strip_of(int64_t extent, int64_t most)
 {
     int64_t n = nnc_min64(extent, nnc_max64(most, 1));
@@ -405,7 +405,7 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t)
     return sums * 4 <= most_sums(t) ? 4 : sums * 2 <= most_sums(t) ? 2 : 1;
 }
 
-/* Vectors at once of a kernel in order whose sums are for neighbours along its own axis v; 0: it is not such a kernel. */
+/* Number of vectors at once along own axis v of a kernel whose points run in order, if its sums are for neighbours along v; otherwise 0. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int sums = sums_in_order(k);
@@ -437,7 +437,7 @@ static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
            nnc_kernel_strip(k, row, (int)k->axis[row].extent, mem);
 }
 
-/* The outer axes that the source sees and the weights do not (*m: rows), and the reverse (*n); -1: none, -2: several. */
+/* The outer axis of the source but not of the weights (*m: rows), and the reverse (*n); -1: none, -2: several. */
 static void row_axes(const nnc_kernel *k, const product *p, int *m, int *n)
 {
     *m = *n = -1;
@@ -451,7 +451,7 @@ static void row_axes(const nnc_kernel *k, const product *p, int *m, int *n)
     }
 }
 
-/* Do source and weights lie along the product's only reduce axis, with nothing that depends on an index or a guard? */
+/* Are source and weights contiguous along the product's only reduce axis, without indices and guards? */
 static bool lie_along_sum(const nnc_kernel *k, const product *p)
 {
     const int r = k->n_outer;
@@ -513,10 +513,10 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
            (each == 1 || nnc_kernel_spread(k, n, each, mem));
 }
 
-/* Nanoseconds of all sums and of what follows them, on one thread: vectors of results, of which the last is not full. */
+/* Nanoseconds of all sums and their epilogue on one thread, in vectors of results of which the last may not be full. */
 static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
 {
-    enum { ENDS = 8 }; /* multiply-adds that beginning and ending a vector's sums take */
+    enum { ENDS = 8 }; /* cost of starting and finishing a vector's sums, in multiply-adds */
     double results = 1;
     for (int a = 0; a < k->n_outer; a++)
         results *= (double)(a == v ? nnc_align_up(k->axis[a].extent, lanes) : k->axis[a].extent);
@@ -555,7 +555,7 @@ bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double
     return ok;
 }
 
-/* A prologue, which a block computes once. */
+/* Is the source computed (a prologue)? A block computes it once. */
 static bool computes_source(const nnc_kernel *k, const product *p)
 {
     return load_of(k, k->ins[k->ins[p->sum].arg[0]].arg[0]) < 0;
@@ -581,7 +581,7 @@ static bool is_short_update(const nnc_kernel *k, const product *p)
  * places whose vectors fit the nearest cache. It computes all strips and elements of the window of a block before the next. */
 static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_target *t)
 {
-    enum { PLACES = 192 }; /* of a block: 24 KiB of two vectors with AVX-512 */
+    enum { PLACES = 192 }; /* places of a block: 24 KiB of two vectors with AVX-512 */
     const int threads = t && t->threads > 0 ? t->threads : 1;
     int64_t inner = p->terms;
     int r = k->n_outer;
@@ -600,7 +600,7 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
     return ok;
 }
 
-/* Functions after a sum are computed point by point (plugins/llvm/block.c), which needs all totals of a strip at once. */
+/* Do math functions follow a sum? They are computed point by point (plugins/llvm/block.c), which needs all totals of a strip at once. */
 static bool ends_in_functions(const nnc_kernel *k)
 {
     bool found = false;
@@ -687,7 +687,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
-        if (nnc_kernel_panel(k, &panel)) /* of which a block of terms would be a part */
+        if (nnc_kernel_panel(k, &panel)) /* a block of terms would be part of a panel */
             ok = ok && tile_sum(k, &p, u, v, t) && tile_terms(k, &p, u, n, t);
     }
     double ns = block_ns(k, &p, v, lanes);

@@ -86,7 +86,7 @@ static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
     return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1;
 }
 
-/* True for one vector access, or a uniform value: what a register array of vectors can hold. */
+/* True for one vector access or a uniform value, which a register array of vectors can hold. */
 static bool in_one(const nnc_kernel *k, const nnc_kgrid *g, const cu_spread *p, const nnc_kins *in)
 {
     int axis = g->cls == KC_column ? g->axis : cu_last_axis(p->spread);
@@ -115,7 +115,7 @@ static void keep_loads(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *grid)
         }
 }
 
-/* Keeps a tmp buffer in registers when it is stored once and loaded from the same elements only. */
+/* Keeps a tmp buffer in registers if it is stored once, and each thread loads only elements that it stored. */
 static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
 {
     int32_t at = -1;
@@ -155,7 +155,7 @@ static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
 
 /* ---- values of which a part is in shared memory ---- */
 
-/* The last instruction that reads held value id, or a load that it stands for. */
+/* The last instruction that reads held value id, or a load that it replaces. */
 static int32_t last_use(const cu_rows *r, const nnc_kernel *k, int32_t id)
 {
     int32_t last = id;

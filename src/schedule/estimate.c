@@ -24,10 +24,10 @@ typedef struct counter {
     nnc_core_prices core;
     int64_t lanes; /* f32 elements of a machine vector */
     int64_t streams,
-        lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
+        lines; /* rows that iterations of an outer vector axis access in turn, and their accesses */
     int64_t n[NNC_P__COUNT];
-    int64_t steps; /* of an outer vector axis at each point: they are independent, too */
-    int64_t rows; /* at once: their chains run beside each other */
+    int64_t steps; /* independent iterations of an outer vector axis at each point */
+    int64_t rows; /* rows at once, whose chains overlap */
     int64_t idle; /* ps that stages wait for their own chains, beyond their work */
     int64_t path,
         *depth; /* ps: of a point's stages; by instruction, from the beginning of its section */
@@ -36,12 +36,12 @@ typedef struct counter {
 /* A stage's loops. */
 typedef struct loops {
     int vax; /* the vector axis, or -1 */
-    bool outer, reduces; /* it is an outer axis; a reduce axis */
+    bool outer, reduces; /* whether vax is an outer axis; a reduce axis */
     int64_t steps, vectors; /* of the vector axis: iterations, and machine vectors in them all */
     bool masked; /* the last vector is not full */
     uint32_t map; /* the stage's map axes */
     int64_t points; /* of the outer axes */
-    int row; /* the axis of which a ring computes `rows` new ones for each point; -1: none */
+    int row; /* axis of a ring, which computes `rows` new rows for each point; -1: none */
     int64_t rows;
     uint32_t own; /* the stage's own axes ... */
     int64_t streams; /* ... and their points */
@@ -84,7 +84,7 @@ static void count_vectors(const counter *c, loops *l)
     l->masked = rest && last != rest;
 }
 
-/* Executions of an instruction that depends on these of the stage's axes, for all points; the vector axis does not count. */
+/* Executions, for all points, of an instruction that depends on these axes of the stage, without its vector axis. */
 static int64_t executions(const counter *c, const loops *l, uint32_t axes)
 {
     int64_t n = l->points;
@@ -118,7 +118,7 @@ static int64_t function_steps(const counter *c, const nnc_kins *in)
     return c->rows > 1 && nnc_sops[in->sop].flags & OF_slow ? steps + steps / 4 : steps;
 }
 
-/* Does the access go from page to page with each of these axes, and the loops too? A reduce axis' tile goes along memory. */
+/* Does the access move to another page with each step along these axes? A reduce axis' tile goes along memory instead. */
 static bool leaves_page(const nnc_kernel *k, const nnc_kins *in, uint32_t axes)
 {
     enum { PAGE = 4096 };
@@ -173,7 +173,7 @@ static bool packed_post(const counter *c, const nnc_kstage *g, int i, bool *firs
     return same > 1;
 }
 
-/* n executions of an instruction: of its vectors, or `wide` is false. */
+/* Counts n executions of an instruction, on vectors or, without `wide`, on single values. */
 static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n, bool wide)
 {
     int64_t size = nnc_max64(nnc_dtype_size((nnc_dtype)in->dtype) / 4, 1);
@@ -197,7 +197,7 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
         add_count(c, NNC_P_guard, n, in->n_guard);
 }
 
-/* lanes_ps: until the lanes of a sum are one number. */
+/* lanes_ps: time to combine the lanes of a sum. */
 static int64_t latency_of(const counter *c, const nnc_kins *in, int64_t lanes_ps)
 {
     const int64_t *ps = c->core.ps;
@@ -274,7 +274,7 @@ static void find_row(const counter *c, const nnc_kstage *g, loops *l)
     }
 }
 
-/* Steps in which the lanes of a vector along axis vax are added up, and in which those of a whole one are. */
+/* Number of steps that combine the lanes of a vector along axis vax; *all: of a full vector. */
 static int64_t lane_steps(const counter *c, int vax, int64_t *all)
 {
     const int64_t used = nnc_min64(c->k->axis[vax].extent, c->lanes);
@@ -287,8 +287,8 @@ static int64_t lane_steps(const counter *c, int vax, int64_t *all)
     return steps;
 }
 
-/* The lanes of each result added up, in as many steps as halve them: few lanes take less. Those of rows at once are added up together, four
- * times 9 instructions in 20. */
+/* Adds the combining of each result's lanes, in halving steps: few lanes take fewer. Rows at once combine theirs together, four in 20
+ * instructions instead of 36. */
 static void add_lanes(counter *c, const loops *l, int what)
 {
     int64_t all, n = executions(c, l, l->map);
@@ -359,7 +359,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
 
-/* What all points take on one thread. */
+/* Picoseconds of all points on one thread. */
 static int64_t work_ps(const counter *c, int64_t points)
 {
     int64_t per[NNC_P__COUNT], ps = nnc_add_sat(price_of(c, c->n), c->idle), instructions = 1;
@@ -370,7 +370,7 @@ static int64_t work_ps(const counter *c, int64_t points)
         const double chains = (double)points * (double)c->steps / (double)c->rows,
                      fit = WAITING * (double)c->steps / (double)(instructions * c->rows),
                      waits = (double)c->path * chains / fmax(fmin(fit, chains), 1);
-        const int64_t path = (int64_t)fmin(waits, 1e18); /* the shorter one is not all hidden */
+        const int64_t path = (int64_t)fmin(waits, 1e18); /* the shorter time is not fully hidden */
         return nnc_add_sat(nnc_max64(ps, path), nnc_min64(ps, path) / 4);
     }
     int64_t overlap = nnc_max64(
@@ -379,7 +379,7 @@ static int64_t work_ps(const counter *c, int64_t points)
     return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
 }
 
-/* Bytes of the buffers that are accessed: of a part of a larger tensor those of the part. elements: by buffer, all 0. */
+/* Bytes accessed in all buffers: for part of a larger tensor only the part's. elements: zeroed scratch, by buffer. */
 static int64_t accessed_bytes(const nnc_kernel *k, int64_t *elements)
 {
     int64_t bytes = 0;

@@ -9,7 +9,7 @@
 
 enum { UNKNOWN_COST = 30 };
 
-/* Elements that instruction i accesses in all executions of its stage; of a repeated index once. */
+/* Elements that the instruction accesses in all executions of its stage. A repeated index counts once. */
 static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
 {
     const bool any = nnc_kins_index(in) >= 0;
@@ -27,7 +27,7 @@ static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
     return nnc_min64(part, bytes) <= t->l3_bytes / 2; /* of a GPU: its L2 */
 }
 
-/* Bytes of memory that the kernel moves, halves of a byte's time counting for what the L2 cache has. -1: out of memory. */
+/* Bytes of memory that the kernel moves; bytes in the L2 cache count half. -1: out of memory. */
 static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
 {
     cu_rows r = {0};
@@ -44,7 +44,7 @@ static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
         int64_t n = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
         bool held = false;
         int64_t before =
-            0; /* bytes of it that an earlier load has read, as the first element of a row that is read then */
+            0; /* bytes that an earlier load has read, such as the first element of a row */
         for (int j = 0; j < i && in->op == KO_load; j++)
             if (k->ins[j].op == KO_load && k->ins[j].buf == in->buf) {
                 const int64_t b =
@@ -81,7 +81,7 @@ static int64_t instructions(const nnc_kernel *k)
     return sum;
 }
 
-/* Thousandths of the threads that use its bandwidth. */
+/* Active threads, in thousandths of those that saturate the GPU's bandwidth. */
 static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 {
     nnc_walk w;

@@ -15,7 +15,7 @@ static void add_count(int64_t *count, int what, int64_t n, int64_t times)
     count[what] = nnc_add_sat(count[what], nnc_mul_sat(n, times));
 }
 
-/* An instruction of the section; `wide`: for all lanes, or else for one. */
+/* Counts an instruction of the section, for all lanes if `wide`, otherwise for one. */
 static void count_ins(
     int64_t *count, const nnc_kernel *k, const nnc_kins *in, section s, int vax, bool wide)
 {

@@ -87,14 +87,14 @@ double nnc_value_ns(const nnc_kernel *k, int32_t id)
     return ns;
 }
 
-/* Share of lanes in use when n elements are processed in vectors. */
+/* Share of lanes in use when n elements are computed in vectors. */
 static double fill(int64_t n, int lanes)
 {
     return (double)n / (double)nnc_align_up(n, lanes);
 }
 
-/* Time of the memory accesses, in contiguous ones of a full vector, when the stage's vectors run along axis v. A gather or scatter takes
- * as long as some ten of them. */
+/* Cost of the stage's memory accesses with vectors along axis v. Unit: a contiguous access of a full vector. A gather or scatter costs
+ * about ten. */
 static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
 {
     double cost = 0;
@@ -105,7 +105,7 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
         if (in->op != KO_load && in->op != KO_store)
             continue;
         int64_t stride =
-            v < 0 ? INT64_MAX : in->at.k[v]; /* points in order: one element at a time */
+            v < 0 ? INT64_MAX : in->at.k[v]; /* points run in order: one element at a time */
         bool direct = nnc_kins_index(in) < 0;
         double c = !direct ? 10 : stride == 1 ? 1 : stride == 0 ? 0.5 : stride == 2 ? 2 : 10;
         cost += c * runs(k, g->axes, i < g->body1);
@@ -113,8 +113,8 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
     return v < 0 ? cost : cost / fill(k->axis[v].extent, lanes);
 }
 
-/* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. Where others do, it may be an
- * axis around the last one along which accesses cost less: sums for neighbouring results at once. */
+/* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. If other axes run in order, an
+ * outer own axis with cheaper accesses is possible: sums for neighbouring results at once. */
 static int row_axis(const nnc_kernel *k, const nnc_kstage *g, int lanes)
 {
     int best = g->axes ? 31 - __builtin_clz(g->axes) : -1;
@@ -188,7 +188,7 @@ static int pressure(const nnc_kernel *k, const nnc_kstage *g)
     return most;
 }
 
-/* Length of the longest path of instructions that need each other's results: two functions are a long one. */
+/* Length of the longest chain of dependent instructions. Two math functions are a long one. */
 static int path_length(const nnc_kernel *k)
 {
     int path[LONG_BODY], most = 0;
@@ -203,14 +203,14 @@ static int path_length(const nnc_kernel *k)
     return most;
 }
 
-/* True when four vectors at a time compute no more lanes of a row than two. */
+/* True when four vectors at a time compute no more unused lanes of a row than two. */
 static bool fits_four(const nnc_kernel *k, int v, int lanes)
 {
     int64_t n = k->axis[v].extent;
     return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
 }
 
-/* Does the stage compute values for later stages alone, into a tmp buffer? */
+/* Does the stage compute, into a tmp buffer, values only for later stages? */
 static bool stores_locally(const nnc_kernel *k, const nnc_kstage *g)
 {
     bool stores = false;
@@ -243,7 +243,7 @@ static int vector_bits(const nnc_target *t)
     return t && t->vector_bits >= 128 ? t->vector_bits : 128;
 }
 
-/* Is the value a vector of 64-bit elements where vectors run along axis v? What follows sums along v is one number. */
+/* Is the value a vector of 64-bit elements where vectors run along axis v? Values after sums along v are single numbers. */
 static bool is_wide(const nnc_kernel *k, int id, int v)
 {
     const nnc_kins *in = &k->ins[id];
@@ -293,12 +293,12 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
     int64_t n = k->axis[v].extent;
     for (int at = 8; chain && math > 0 && !wide && v >= k->n_outer && at > 2; at /= 2)
         if (width < at * lanes && nnc_align_up(n, at * lanes) == nnc_align_up(n, 2 * lanes))
-            width = at * lanes; /* of a row that fills them */
+            width = at * lanes; /* of a row that fills the vectors */
     while (v >= k->n_outer && sums > 2 && width > lanes &&
            sums * (width / lanes) > (bits >= 512 ? 24 : 12)) /* they stay in registers */
         width /= 2;
     if (live >
-        10) /* of a chain along columns few iterations fit the window, as above, and more code takes longer to compile */
+        10) /* few iterations of a chain along columns fit the window, as above, and more code takes longer to compile */
         width = chain && math > 0 && v < k->n_outer && live < 32
                     ? nnc_max64(nnc_min64(width, 4 * lanes), lanes)
                     : lanes;
@@ -391,7 +391,7 @@ static bool column_blocks(const nnc_kernel *k)
     return false;
 }
 
-/* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but one for every thread. */
+/* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but at least one per thread. */
 static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t others = nnc_kernel_points(k, ((1u << k->n_outer) - 1) & ~(1u << v));
@@ -482,7 +482,7 @@ static bool pick_rings(nnc_kernel *k, const nnc_target *t)
     return form != NULL;
 }
 
-/* Factor on the times in this file, which are of machine code. */
+/* Factor on the times in this file, which are for machine code. */
 static double slowdown(const nnc_target *t)
 {
     return t && nnc_target_interprets(t) ? 20 : 1;
@@ -523,7 +523,7 @@ static void split_domain(nnc_kernel *k, const nnc_target *t)
         if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap, t)) < n)
             (void)nnc_sched_put(s, KD_tile, v, chunk);
         ns *= (double)(chunk > 0 ? chunk : n);
-    } else if (v >= 0 && nnc_sched_axis(s, KD_tile) >= 0) { /* a ring's, or of rows at once */
+    } else if (v >= 0 && nnc_sched_axis(s, KD_tile) >= 0) { /* tile of a ring, or of rows at once */
         ns *= (double)nnc_sched_n(s, KD_tile, -1);
     }
     s->domain = nnc_kernel_domain(k);
@@ -532,7 +532,7 @@ static void split_domain(nnc_kernel *k, const nnc_target *t)
 
 /* ---- rows at once ---- */
 
-/* True for a sum of products, whose strips have several results at once (contract.c). */
+/* True for a sum of products. Its strips have several results at once (contract.c). */
 static bool sums_products(const nnc_kernel *k, const nnc_kins *sum)
 {
     const nnc_kins *x = &k->ins[sum->arg[0]];
@@ -564,7 +564,7 @@ static int rows_axis(const nnc_kernel *k, const nnc_target *t)
     return best;
 }
 
-/* Instructions of a row, functions as so many; *functions: has it any? */
+/* Instructions of a row, including those of math functions; *functions: whether it has any. */
 static int64_t row_code(const nnc_kernel *k, bool *functions)
 {
     enum { FUNCTION = 20 };
@@ -577,7 +577,7 @@ static int64_t row_code(const nnc_kernel *k, bool *functions)
     return n;
 }
 
-/* Schedules n rows at once along axis a, of fewer vectors each. */
+/* Schedules n rows at once along axis a, with fewer vectors each. */
 static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
 {
     nnc_kschedule *s = &k->sched;
@@ -652,11 +652,11 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
     bool gpu = t && t->kind == NNC_T_cuda, local, done = false;
     if (gpu && nnc_kernel_in_order(k) && !cu_scatter_sums(k, a))
         return false;
-    if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
+    if (nnc_kernel_in_order(k)) { /* its loops stay; only outer ones are merged */
         nnc_kernel_merge_axes(k, !gpu);
         return (gpu || nnc_ordered_strips(k, t, a)) && nnc_kernel_schedule(k, t);
     }
-    if (nnc_kernel_parts(k, NULL) && !gpu) { /* axes as the parts have them */
+    if (nnc_kernel_parts(k, NULL) && !gpu) { /* the axes that the parts have */
         nnc_kernel_merge_axes(k, true);
         if (!nnc_parts_schedule(k, t, a, &done) || done)
             return done;

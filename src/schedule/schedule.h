@@ -12,9 +12,9 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a);
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 /* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-/* estimate.c: estimated nanoseconds of a scheduled kernel on t with all its threads, as machine code or interpreted, whatever t has.
- * *work (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements:
- * good enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
+/* estimate.c: estimated nanoseconds of a scheduled kernel on t with all its threads, as machine code or interpreted, as t runs it. *work
+ * (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements: good
+ * enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem);
 /* estimate.c: estimated nanoseconds of the interpreter for a kernel on one thread. -1: `mem` is out of memory. */
 int64_t nnc_kernel_interpreted_ns(const nnc_kernel *k, nnc_arena *mem);
@@ -26,15 +26,15 @@ int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_k
 /* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 
-/* schedule.c: nanoseconds for one element, vectorised, on one core: of the stages' epilogues; of value id with all that it is computed
- * from. */
+/* schedule.c: nanoseconds per element, vectorised, on one core. nnc_posts_ns: of the stages' epilogues. nnc_value_ns: of value id and all
+ * instructions that it needs. */
 double nnc_posts_ns(const nnc_kernel *k);
 double nnc_value_ns(const nnc_kernel *k, int32_t id);
-/* schedule.c: the fewest work items of `ns` nanoseconds, out of `domain`, for which a further thread is worth its start. */
+/* schedule.c: the fewest of `domain` work items, of `ns` nanoseconds each, that are worth starting another thread. */
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
-/* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
+/* contract.c: schedules a contraction on a CPU; *done: the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
-/* contract.c: nanoseconds on one thread of a contraction that has a schedule; 0: it is none. */
+/* contract.c: nanoseconds of a scheduled contraction on one thread; 0: the kernel is no contraction. */
 double nnc_contract_ns(const nnc_kernel *k, const nnc_target *t);
 /* contract.c: schedules a product inside a larger kernel, with rows along outer axis u. Sets its vectors and panels; *n: rows of a strip,
  * *ns: its time on one thread. False: the kernel has no such product. */
@@ -42,7 +42,7 @@ bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double
 /* contract.c: tile size of an axis: a multiple of n, at most about `tile`. With `panels` panels, all threads get the same number of
  * tiles. */
 int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, const nnc_target *t);
-/* parts.c: the schedule of a kernel in parts on a CPU, *done when it is one. False: out of memory. */
+/* parts.c: schedules a kernel in parts on a CPU; *done: the kernel has parts. False: out of memory. */
 bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *done);
 /* schedule.c: nanoseconds of all points, vectorised, on one core. */
 double nnc_points_ns(const nnc_kernel *k);
@@ -126,7 +126,7 @@ typedef struct cu_rows {
     int64_t scratch;         /* bytes per point of the other tmp buffers */
     int8_t *slot;            /* by instruction: array in shared memory where the parked part of a held value is, or -1 */
     int slots;
-    int64_t slot_bytes;      /* of one array: an element of the held value is a vector of a thread, threads side by side */
+    int64_t slot_bytes;      /* of one array; an element holds one vector per thread */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel *k); /* a stage has map and reduce axes, or axes in order: it is not distributed by rows */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
@@ -154,9 +154,8 @@ typedef struct cu_step {
 } cu_step;
 /* False: the stage is not a step of a recurrence. */
 bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to);
-/* A thread issues the loads of `flight` terms before it uses any of them. holds: is load id one of these? wide: does it load
- * CU_STEP_WIDE terms at once? fills: is it used only where the guards of another of these loads do not hold? axis: innermost axis of
- * the terms. */
+/* A thread issues the loads of `flight` terms before it uses any of them. holds: is load id one of these? wide: does it load CU_STEP_WIDE
+ * terms at once? fills: is it used only where another such load's guards fail? axis: innermost axis of the terms. */
 enum { CU_STEP_WIDE = 4 };
 bool cu_step_holds(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
 bool cu_step_wide(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
@@ -206,17 +205,17 @@ typedef struct cu_ctile {
     int64_t shared;         /* bytes */
 } cu_ctile;
 bool cu_contract_of(const nnc_kernel *k, cu_contract *x); /* false: the kernel is no such contraction */
-/* Is id a load of rows, whose elements of the next block of terms are loaded while one is multiplied? */
+/* Is id a load of rows? Those of the next block of terms are loaded while one block is multiplied. */
 bool cu_contract_ahead(const nnc_kernel *k, const cu_contract *x, int32_t id);
 bool cu_contract_tile(const nnc_kgrid *g, const cu_contract *x, cu_ctile *t); /* false: no such tile */
-bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t); /* is it one, and does the target have the instructions? */
+bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t); /* is it such a contraction, and has the target the instructions? */
 bool cu_contract_choose(nnc_kernel *k, const nnc_target *t); /* false: it does not fit */
 bool cu_contract_derive(const nnc_kernel *k, nnc_kgrid *g);
 /* Estimated nanoseconds of a kernel with this schedule; -1: it has another schedule. */
 int64_t cu_contract_ns(const nnc_kernel *k, const nnc_target *t);
 /* schedule_cuda.c: number of points of the outer axes, with vectors of `vec` along axis `axis` (-1: none); -1: too many. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);
-bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with so many work items? */
+bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with `units` work items? */
 /* attend.c: attention as one pass over blocks of keys: the kernel's axes and instructions, in the order of its five stages. */
 typedef struct nnc_attend {
     int row;                     /* outer axis: rows of q and of the result */

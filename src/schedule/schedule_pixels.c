@@ -72,7 +72,7 @@ bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     if (n < 2 || n > FEW || nnc_kernel_scratch(k) > 0)
         return true;
     const int w = pixel_axis(k, v, n);
-    /* fewer threads than fill a quarter of the machine: one element each is faster */
+    /* with threads for less than a quarter of the machine, one element each is faster */
     if (w < 0 ||
         nnc_kernel_points(k, (1u << k->n_outer) - 1) / (n * pixels(k)) < nnc_cuda_resident(t) / 4)
         return true;
