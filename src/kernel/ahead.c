@@ -18,7 +18,7 @@ static int32_t weights_of(const nnc_kernel *k, const nnc_kstage *stage)
     return -1;
 }
 
-/* Work items follow each other along the returned axis; -1: there is one. */
+/* The axis along which consecutive work items advance; -1: there is only one work item. */
 static int fastest(const nnc_kernel *k)
 {
     int digit[NNC_KAXES], n = nnc_kernel_digits(k, digit);

@@ -260,7 +260,7 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 {
     int v = nnc_sched_vec(&k->sched);
-    for (int i = 0; i < k->sched.n; i++) /* the part's, where there are several */
+    for (int i = 0; i < k->sched.n; i++) /* its part's vector axis, if the kernel has parts */
         if (k->sched.d[i].what == KD_vector && s->axes >> k->sched.d[i].axis & 1)
             return k->sched.d[i].axis;
     if (v < k->n_outer)

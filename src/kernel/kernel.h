@@ -275,9 +275,9 @@ typedef struct nnc_kahead {
 } nnc_kahead;
 /* Reason why the kernel cannot prefetch weights; NULL: it can, as *p. */
 const char *nnc_kernel_ahead(const nnc_kernel *k, nnc_kahead *p);
-/* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
+/* A set of a kernel's instructions. On the stack: choices must not depend on available memory. */
 typedef struct nnc_kset {
-    uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one instruction more: a panel is stored */
+    uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one more than NNC_KMAX_INS: the store of a panel */
 } nnc_kset;
 static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i / 64] >> (i % 64) & 1; }
 static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
@@ -298,7 +298,7 @@ typedef struct nnc_kpart {
     int stage, end;        /* its stages: stage .. end - 1 */
     bool product;
     uint32_t axes;         /* its own axes */
-    uint32_t nest;         /* those that enclose its stages; outer axes of its kernel */
+    uint32_t nest;         /* own axes that enclose its stages and are outer axes of its kernel */
     int to[NNC_KAXES];     /* by axis of the whole kernel: its number in the part's kernel, -1: not there */
     int buf[NNC_KMAX_PART_BUF]; /* by buffer of the part's kernel: its number in the whole kernel */
     nnc_kernel k;
@@ -319,11 +319,11 @@ int nnc_parts_axis(const nnc_kernel *k);
 int nnc_parts_tiled(const nnc_kernel *k);             /* the outer axis whose tile has more than one point, or -1 */
 int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: the rows of a tile's points */
 int64_t nnc_parts_scratch(const nnc_kernel *k);      /* scratch bytes of a kernel that is scheduled in parts */
-/* The kernel as its parts run: *out is k, whose tmp buffers within nests have the elements of one point; nest[]: by stage. `out` shares
+/* The kernel as its parts run it: *out is k, but tmp buffers within nests have the elements of one point; nest[]: by stage. `out` shares
  * k's memory. False: out of memory. */
 bool nnc_parts_nested(const nnc_kernel *k, nnc_arena *a, nnc_kernel *out, uint32_t *nest);
-/* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Rows of shared tmp buffers (nnc_parts_rows) lie along
- * outer axis `tiled` of k (-1: there is one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
+/* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Shared tmp buffers have a row (nnc_parts_rows) for each
+ * index of k's outer axis `tiled` (-1: one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);
 
 /* True when a transposing kernel reads this load in square tiles. */
@@ -367,7 +367,7 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
  * no other computed values. 0: each window computes them. Time depends only on these nodes and their operands, not on the graph's size. */
 #define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
-#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
+#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; with more, each element compares its index */
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
     nnc_arena *a, const char **why);
 /* The kernel of such nodes, without a schedule, in `a`, for estimates: operands are numbered in order of use. NULL: *why is the reason,
@@ -375,7 +375,7 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
-/* Estimated nanoseconds of node n, not fused, as a command of its own on target t. */
+/* Estimated nanoseconds of node n as an unfused command on target t. */
 int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 /* True for contractions that become generated kernels on target t: products with the attribute as_kernel, depthwise convolutions where
  * the target prefers that. *why (may be NULL) is the reason. */
@@ -387,8 +387,8 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
-/* Sorts the axes by memory order, but for short ones beside windows of CPUs (few_last), and merges neighbours that are contiguous in every
- * access. `apart`: also merges two axes of a stage that are separated by axes of other stages; schedules of GPUs do not support that. */
+/* Sorts the axes by memory order, except short ones around windows on CPUs (few_last), and merges neighbours that are contiguous in every
+ * access. `apart`: also merges two axes of a stage that only axes of other stages separate; schedules of GPUs do not support that. */
 void nnc_kernel_order_axes(nnc_kernel *k, bool gpu);
 void nnc_kernel_merge_axes(nnc_kernel *k, bool apart);
 /* local.c: where overlapping windows read values that the kernel computes, adds a stage that stores them in a tmp buffer. `most`: maximum
@@ -412,7 +412,8 @@ static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
     for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] += f->k[a] * m;
 }
-/* Axes that the form depends on; axes that the instruction itself names (an index, an access with its guards), operands not included. */
+/* Axes that the form depends on. nnc_kins_axes: axes that the instruction itself names (an index, an access with its guards), without its
+ * operands. */
 uint32_t nnc_affine_axes(const nnc_affine *e);
 uint32_t nnc_kins_axes(const nnc_kins *in);
 /* Set of the axes of a kind; product of the extents of a set of axes, saturated at INT64_MAX. */
@@ -420,20 +421,20 @@ uint32_t nnc_kernel_axes(const nnc_kernel *k, nnc_kaxis_kind kind);
 int64_t nnc_kernel_points(const nnc_kernel *k, uint32_t axes);
 /* The reduce axes of the body that contains instruction id; 0: it is in a stage's post. */
 uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
-/* By instruction: the affine form of the axes that it computes; ok: it computes such a form. NULL: out of memory. */
+/* By instruction: the affine form of axes that it computes; ok: whether it computes one. NULL: out of memory. */
 typedef struct nnc_kform {
     nnc_affine e;
     bool ok;
 } nnc_kform;
 nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a);
-/* Do both compute the same from the same operands? Compares what they do, not their value ranges and hints. */
+/* Do both compute the same from the same operands? Value ranges and hints are not compared. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Range of the form over the axes' extents. */
 nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
 /* The same for an access, given that its guards hold. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in);
 
-/* Is the value the constant 0? -1: no. */
+/* Is the value the constant 0? False for id -1. */
 static inline bool nnc_kins_is_zero(const nnc_kernel *k, int32_t id)
 {
     return id >= 0 && k->ins[id].op == KO_const && k->ins[id].f == 0 && k->ins[id].i == 0;

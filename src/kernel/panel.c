@@ -36,7 +36,7 @@ static int32_t source_of(const nnc_kernel *k, const nnc_kstage **stage)
     return f->op == KO_sop && (f->sop == SC_fma || f->sop == SC_mul) ? f->arg[0] : -1;
 }
 
-/* Adds what the set's instructions are computed from. */
+/* Adds the operands of the set's instructions. */
 static void add_operands(const nnc_kernel *k, nnc_kset *s)
 {
     for (int i = k->n_ins; i-- > 0;)
@@ -52,7 +52,7 @@ void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone)
     add_operands(k, cone);
 }
 
-/* Places in the panel: the axes of the sum innermost, then the tiled outer axes, which count from the block's first point. */
+/* Lays out the panel: the axes of the sum innermost, then the tiled outer axes, which count from the block's first point. */
 static bool lay_out(const nnc_kernel *k, nnc_kpanel *p)
 {
     int64_t n = 1;

@@ -16,7 +16,7 @@ static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *
     return true;
 }
 
-/* No two points of these axes have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
+/* Do all points of these axes have distinct places? Each axis' step must exceed the common reach of axes with smaller steps. */
 static bool distinct_places(const nnc_kernel *k, uint32_t axes, const nnc_affine *at)
 {
     int64_t reach = 0, way;
@@ -38,7 +38,7 @@ static bool distinct_places(const nnc_kernel *k, uint32_t axes, const nnc_affine
     }
 }
 
-/* Does each iteration of the outer axes run all stages from first to last, before or after each other one? */
+/* Does each iteration of the outer axes run all stages before the next iteration begins? */
 static bool runs_by_point(const nnc_kernel *k)
 {
     bool tmp = false;

@@ -51,7 +51,7 @@ static bool mirrors(const nnc_kernel *k, const nnc_affine *p, const nnc_affine *
     return true;
 }
 
-/* True when every axis of the producer's context is a mate: an element of the buffer for each of the value. */
+/* True when every axis of the producer's context is a mate: the buffer then has an element for each of the value. */
 static bool covers(const nnc_kernel *k, uint32_t axes, const int mate[])
 {
     uint32_t seen = 0;
@@ -92,7 +92,7 @@ static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
     return true;
 }
 
-/* The instruction of the first stage before that of `consumer` that computes the same, or -1. */
+/* The equal instruction in the earliest stage before `consumer`'s, or -1. */
 static int32_t find_producer(const nl *l, int32_t consumer, int mate[])
 {
     const nx *t = l->t;
@@ -124,7 +124,7 @@ static bool is_reused(nl *l, int32_t consumer)
     return producer >= 0 && reuse(l, consumer, producer, mate);
 }
 
-/* The store at the place in memory that it has in the consumer's axes. */
+/* Moves a store to the reduction that computes its value, at the same place in memory. */
 static bool store_early(nl *l, int32_t store)
 {
     const nx_ins *o = &l->t->ins[store];

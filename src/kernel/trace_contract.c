@@ -52,13 +52,13 @@ static int64_t taps_of(const nx *t, const nnc_node *n, int d)
     return nnc_attr_ints(n, AT_kernel, &kernel) ? kernel[d] : type_of(t, n->in[1])->dim[d + 2];
 }
 
-/* What a transposed convolution sums along a dimension for results at index e: steps j = 0 .. n-1, where e + pad = stride q + rest, or
- * rest alone where the source is shorter than the window. */
+/* Steps j = 0 .. n-1 that a transposed convolution sums along a dimension for results at index e, with e + pad = stride q + rest. q is 0 if
+ * the source is shorter than the window. */
 typedef struct steps {
     nnc_affine q, rest; /* the source index is q + q0 + qj j */
     int64_t n, q0, qj;
     int64_t t0,
-        tj; /* the window's element is t0 + tj j where `phase`; otherwise any, or the one that guards tell */
+        tj; /* the window's element is t0 + tj j with `phase`; otherwise any, or chosen by guards */
     bool phase; /* rest is a number: equal for all results */
 } steps;
 
@@ -93,7 +93,7 @@ static steps steps_of(const nx *t, const nnc_node *n, int d, const nnc_affine *e
     return p;
 }
 
-/* The window's elements are an axis of the sum of their own. */
+/* Are the window's elements a separate axis of the sum? */
 static bool over_window(const nnc_node *n, int d, const steps *p)
 {
     return !p->phase && step_of(n, d).dilation > 1;
@@ -101,7 +101,7 @@ static bool over_window(const nnc_node *n, int d, const steps *p)
 
 bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx)
 {
-    enum { APART = 16 }; /* phases as loop nests of their own, each of which is machine code */
+    enum { APART = 16 }; /* most phases with separate loop nests, each with its own machine code */
     int rank = type_of(t, n->in[1])->rank - 2;
     int64_t phases = 1;
     bool asked = false;
@@ -168,7 +168,7 @@ static bool group_of(
     return true;
 }
 
-/* The input channel of a convolution. Afterwards `win` is at its first spatial map. */
+/* The input channel of a convolution. Advances `win` to its first spatial map. */
 static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     const nnc_affine *const **win, nnc_affine *in)
 {
@@ -332,7 +332,7 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
     return *guard != -2;
 }
 
-/* dy where the largest element of its window is the one that the term is for. `at`: that element's index in each spatial dimension, from
+/* dy if the largest element of its window is the term's element, otherwise 0. `at`: that element's index in each spatial dimension, from
  * the third on. */
 static int32_t of_largest(
     nx *t, nx_place p, const nnc_node *n, int32_t dy, int32_t index, const nnc_affine *at)
