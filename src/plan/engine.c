@@ -91,7 +91,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
         if (got->ok) {
             *c = one;
             j->engine = (int16_t)e;
-            /* the engine's text is valid until the next question */
+            /* the engine's text is valid only until the next question */
             *reason = nnc_arena_strdup(&m->p->arena, got->reason ? got->reason : g->name);
             NNC_NEED(*reason, m->sink);
         } else {
