@@ -28,8 +28,8 @@ typedef struct nnc_emitter {
     nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
 } nnc_emitter;
 
-/* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since cached objects are looked up by it (in
- * nnc_emitter_llvm.version and, in processes that never load libLLVM, in nnc_engine_llvm.version). */
+/* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since it is part of a cached object's key. The key is
+ * nnc_emitter_llvm.version or, in processes that never load libLLVM, nnc_engine_llvm.version. */
 #define NNC_LLVM_EMITTER_REVISION "45"
 
 /* The emitter "cuda" (EMIT_cuda only): one CUDA C translation unit for all kernels, C++17, without #include. Each kernel is extern "C"

@@ -159,8 +159,8 @@ static int pointers(nnc_text *t, const nnc_kernel *k)
     return n;
 }
 
-/* Functions with the kernels' parameters in an array of pointers, called by tests that compile them for a CPU: one for each kernel, and
- * for each function that kernels share, which has sizes after the pointers. */
+/* Functions with the kernels' parameters in an array of pointers, called by tests that compile them for a CPU. There is one for each kernel
+ * and one for each shared function, which has sizes after the pointers. */
 static void thunks(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k)
 {
     nnc_puts(t, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
@@ -228,9 +228,9 @@ static int widest(const nnc_kernel *k)
     return bytes;
 }
 
-/* May extents of the kernel be parameters? No loop may be unrolled by an extent that has a mark, and strides along it are part of its
- * instructions: as parameters they take two registers for each load that is in flight. That is too many where it loads few bytes: columns
- * of 4 bytes had half as many loads in flight. */
+/* May extents of the kernel be parameters? No loop may be unrolled by an extent that has a mark. Strides along it are part of the kernel's
+ * instructions: as parameters they take two registers for each load in flight. That is too many where loads are short: columns of 4 bytes
+ * had half as many loads in flight. */
 static bool has_sizes(const nnc_kernel *k)
 {
     if (k->grid.index != 32 || nnc_window_kernel(k))

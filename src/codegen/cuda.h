@@ -1,8 +1,8 @@
 /* codegen/cuda.h -- the state of one kernel being written as CUDA C, shared by cuda*.c.
  *
- * Every schedule writes sections (the body or epilogue of a stage) for `vec` lanes along one axis. Values that are the same for all
- * lanes are written once before the section, with the vector loads; the others inside a loop over lanes `e`; vector stores after it.
- * Values are named after their op: exp_4 is the exp of instruction 4; exp_4[e] is one lane of it. */
+ * Every schedule writes sections (the body or epilogue of a stage) for `vec` lanes along one axis. Values that are the same for all lanes
+ * are written once before the section, with the vector loads. The others are inside a loop over lanes `e`, vector stores after it. Values
+ * are named after their op: exp_4 is the exp of instruction 4; exp_4[e] is one lane of it. */
 #ifndef NNC_CODEGEN_CUDA_H
 #define NNC_CODEGEN_CUDA_H
 
@@ -61,8 +61,8 @@ const char *cu_type(nnc_dtype d);       /* of a value: "float" */
 const char *cu_storage(nnc_dtype d);    /* of a buffer's element: "nnc_f16" */
 const char *cu_index(const cu *c);      /* type of offsets: "int" */
 void cu_int(const cu *c, int64_t v);    /* a literal of that type */
-/* Appends text: %s, %d, %lld and %% as in printf; %r a value as an operand (its instruction), %n its name, %a an index form
- * (const nnc_affine *), %i a literal index (int64_t), %z one that may be a parameter, %Z the same of type long long, %T the type of
+/* Appends text: %s, %d, %lld and %% as in printf. %r: a value as an operand (its instruction), %n: its name. %a: an index form (const
+ * nnc_affine *). %i: a literal index (int64_t), %z: one that may be a parameter, %Z: the same of type long long. %T: the type of
  * offsets. */
 void cu_put(const cu *c, const char *fmt, ...);
 void cu_line(cu *c, const char *fmt, ...); /* the same, indented, with a newline */
@@ -133,8 +133,8 @@ nnc_status cu_share(cu_shared *s, const nnc_kernel *const *k, int n, nnc_arena *
 void cu_shared_deinit(cu_shared *s);
 void cu_put_function(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first); /* the function of a group */
 void cu_put_shared(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i); /* a line for kernel i's comment */
-/* For tests: append calls of a function with these pointers, by kernel i, or by the group, which reads sizes from a[n_pointer] on (false:
- * the group is a single kernel). */
+/* For tests: append calls of a function with these pointers, by kernel i or by the group. The group reads sizes from a[n_pointer] on;
+ * false: it is a single kernel. */
 void cu_put_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int i, const char *suffix, const char *pointers);
 bool cu_put_general_call(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, const char *suffix,
     const char *pointers, int n_pointer);

@@ -1,12 +1,12 @@
-/* codegen/cuda_attend.c -- attention in one pass over blocks of keys (schedule/attend.h says what a block of threads computes):
+/* codegen/cuda_attend.c -- attention in one pass over blocks of keys (schedule/attend.h defines the work of a block of threads).
  *
- *     q of the block's rows to shared memory
- *     for each block of keys
- *       k and v of these to shared memory
- *       s[i][j] = score of the thread's row i and key j; its ops; new maximum of the row, over 16 threads by shuffles
- *       results and sums so far times exp(old maximum - new maximum); weights exp(s - maximum) to shared memory
- *       o[i][..] += weights times v
- *     o / sum, and the ops that follow
+ *     q of the block's rows to shared memory.
+ *     for each block of keys:
+ *       k and v of these to shared memory.
+ *       s[i][j] = score of the thread's row i and key j; its ops; new maximum of the row, over 16 threads by shuffles.
+ *       results and sums so far times exp(old maximum - new maximum); weights exp(s - maximum) to shared memory.
+ *       o[i][..] += weights times v.
+ *     o / sum, and the ops that follow.
  *
  * Thread (x, y), x below 16, has rows y vec .. y vec + vec - 1, keys x + 16 j, and columns (16 n + x) lanes ... of the result. The 16
  * threads of a row are half a warp, so weights need no barrier of the block. */
@@ -71,8 +71,8 @@ static void factor_ops(cu *c, const nnc_kstage *s, int32_t load, int32_t value, 
     cu_line(c, "%s = %r;", x, value);
 }
 
-/* Copies `rows` rows of a load, from `from` on along axis `across`, to shared memory: `width` elements along axis `along` each, zeros
- * beyond the tensor, the next row `stride` elements on. */
+/* Copies `rows` rows of a load to shared memory, from `from` on along axis `across`. Each has `width` elements along axis `along`, zeros
+ * beyond the tensor. Rows are `stride` elements apart. */
 static void copy_tile(cu *c, const nnc_kstage *s, int32_t load, int32_t value, const char *to,
     int across, const char *from, int rows, int along, int width, int stride)
 {
@@ -209,8 +209,8 @@ static void score_sums(cu *c, const attend *x)
     cu_close(c, "}");
 }
 
-/* Weights from scores; what is summed so far becomes relative to the new maximum. A row of -inf so far counts from 0, so that its weights
- * are 0 and not NaN; where it stays so, its sum is 0 and its result 0/0, as it is in the stages. */
+/* Computes weights from scores, and makes earlier sums relative to the new maximum. A row of only -inf so far uses maximum 0, so that its
+ * weights are 0 and not NaN. If it stays so, its sum is 0 and its result 0/0, as in the stages. */
 static void weights(cu *c, const attend *x)
 {
     const int vec = c->g->vec, n = x->l.keys / 16, columns = x->l.chunks * x->l.lanes;

@@ -1,13 +1,13 @@
 /* codegen/cuda_contract.c -- the schedule class `contract`: a sum of products on tensor cores (schedule/cuda_contract.c).
  *
- *     for step                        block `step` of terms is loaded, while the one before is multiplied
- *       w to shared memory (cp.async), loads of x to registers
- *       fragments of x and w from shared memory (ldmatrix); sum[..] += x w (mma)
- *       prologue of x, rounded, to shared memory; a barrier
- *     for each 16 rows of a warp: sums to shared memory, then neighbouring columns to a thread; epilogue
+ *     for step                        block `step` of terms is loaded, while the one before is multiplied.
+ *       w to shared memory (cp.async), loads of x to registers.
+ *       fragments of x and w from shared memory (ldmatrix); sum[..] += x w (mma).
+ *       prologue of x, rounded, to shared memory; a barrier.
+ *     for each 16 rows of a warp: sums to shared memory, then neighbouring columns to a thread; epilogue.
  *
- * A thread loads 8 terms of every (threads / 4)-th row of the tile. A row of shared memory has 32 terms and a gap of 8. Rows beyond the
- * end are copies of the last row, terms beyond the end zeros. */
+ * A thread loads 8 terms of every (threads / 4)-th row of the tile. A row of shared memory has 32 terms and a gap of 8. Rows beyond the end
+ * are copies of the last row, terms beyond the end zeros. */
 #include "codegen/cuda.h"
 
 typedef struct contract {

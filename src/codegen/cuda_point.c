@@ -76,8 +76,8 @@ static int written_out(const cu *c, const nnc_kstage *s)
                : -1;
 }
 
-/* Elements that load id reads along axis r for all lanes, when they are consecutive, do not overlap and begin 16-byte aligned (or
- * aligned to their total size, if smaller); otherwise 0. */
+/* Number of elements that load id reads along axis r for all lanes. 0: they are not consecutive, overlap, or do not begin 16-byte aligned
+ * (or aligned to their total size, if smaller). */
 static int run_length(const cu *c, int32_t id, int r)
 {
     const nnc_kernel *k = c->k;

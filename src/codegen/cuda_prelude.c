@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* clang-format off */
-/* The compiler makes extremes of 8 bits of 16 or unsigned, where ptxas spilled registers of kernels with several results (pooling of u8:
- * 24 bytes on sm_90, 28 on sm_100; as written here none). */
+/* Extremes of 8-bit values by an instruction. The compiler would make extremes of 16 bits or unsigned ones, where ptxas spilled registers
+ * of kernels with several results (pooling of u8). */
 #define NARROW_EXTREME(name, type) \
 "#ifdef __CUDA_ARCH__\n" \
 "NNC_FN " type " nnc_" name "(" type " a, " type " b)\n" \

@@ -1,8 +1,8 @@
-/* codegen/cuda_row.c -- groups of threads that share a point: each stage's own axes are distributed over the group; its partial sums
- * are combined through shuffles (a warp or part of one) or shared memory. In rows, the group is neighbouring threads and vectors run
- * along own axes; in columns, neighbouring threads have neighbouring points, vectors run along that outer axis, and the group is one
- * thread of each warp. What several stages load from the same address, and what one stage keeps for another, stays in registers where
- * a thread's share of the row is small enough. */
+/* codegen/cuda_row.c -- groups of threads that share a point. Each stage's own axes are distributed over the group. Its partial sums are
+ * combined through shuffles (a warp or part of one) or shared memory. In rows, the group is neighbouring threads, and vectors run along own
+ * axes. In columns, neighbouring threads have neighbouring points and vectors run along that outer axis; the group is one thread of each
+ * warp. Values that several stages load from one address, or one keeps for another, stay in registers where a thread's share is small
+ * enough. */
 #include "codegen/cuda.h"
 
 #include <string.h>
@@ -41,8 +41,8 @@ static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
     return bytes >= 32 ? 2 : 4;
 }
 
-/* The loop of a split sum over j. With a step that is a parameter, its steps are counted: NVRTC finds their number only where it knows
- * the step, and otherwise has no loads in flight together. */
+/* The loop of a split sum over j. If the step is a parameter, the loop counts iterations: NVRTC finds their number only where it knows the
+ * step. Otherwise it would have no loads in flight together. */
 static void open_split(cu *c, const nnc_kstage *s, const cu_spread *p, const char *j)
 {
     const int64_t group = c->g->group, step = group * c->g->split;

@@ -1,6 +1,6 @@
-/* codegen/cuda_scatter.c -- scattering: a block has `first` to `last` of the rows that places count, for some points of the outer axes.
- * It copies them, then performs the updates of these rows in order. Where all of its points have the same places, its threads look for
- * them together, each at another update, and list those that are the block's; otherwise each thread goes through all of them. */
+/* codegen/cuda_scatter.c -- scattering: a block has rows `first` to `last` of those that places count, for some points of the outer axes.
+ * It copies them, then performs their updates in order. If all its points have the same places, its threads search them together, each at
+ * another update, and list the block's. Otherwise each thread goes through all of them. */
 #include "codegen/cuda.h"
 #include "schedule/schedule.h"
 

@@ -1,10 +1,9 @@
 /* codegen/cuda_share.c -- kernels that differ only in extents and constants share their code, which gets these as arguments after its
- * pointers: NVRTC's time goes by the code, and a net has the same layer in many sizes.
+ * pointers. NVRTC's time grows with the code, and a net has the same layer in many sizes.
  *
- * A kernel is written with a mark where an extent, a stride or a float constant stands, and the marks' values are listed. Kernels of the
- * same text are a group. Where all of them have the same value it is written; the others become parameters, one for all marks that
- * agree in each kernel. What decides how code is written (elements of an access, unrolled loops, which guards stand) is text, not a
- * mark. */
+ * A kernel is written with a mark for each extent, stride and float constant, and the marks' values are listed. Kernels of the same text
+ * are a group. A mark with one value in all of them becomes that value. The others become parameters, one for all marks that agree in each
+ * kernel. Values that decide how code is written (elements of an access, unrolled loops, which guards are needed) are text, not marks. */
 #include "codegen/cuda.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* codegen/cuda_steps.c -- recurrences: a block has some rows of the batch ("lanes" of a section, along an outer axis). At each step its
- * threads lie along the elements, so that weights are read side by side; `group` rows of threads divide each sum, and join their parts
- * through shared memory, each for other rows of the batch. `split` blocks are a cluster and divide the elements.
+ * threads lie along the elements, so that weights are read side by side. `group` rows of threads divide each sum. They combine partial
+ * results through shared memory, each for other rows of the batch. `split` blocks are a cluster and divide the elements.
  *
  *     for steps, in order:
  *         for elements m of this thread:
  *             sums of terms t, t + group, ... for all rows
- *             for rows t, t + group, ...: the joined sums, and what the step stores
+ *             for rows t, t + group, ...: the combined sums, and what the step stores
  *         __syncthreads(), or a barrier of the cluster */
 #include "codegen/cuda.h"
 #include "schedule/schedule.h"
@@ -36,7 +36,7 @@ static int open_axes(cu *c, uint32_t axes)
     return n;
 }
 
-/* The loop over a thread's terms of a sum: of the last axis it has each group-th, or with several in flight, each group-th of so many. */
+/* The loop over a thread's terms of a sum: every group-th of the last axis, or every group-th run of `flight` terms. */
 static int open_terms(cu *c, uint32_t axes)
 {
     const int group = c->g->group, last = cu_last_axis(axes), flight = c->g->flight;

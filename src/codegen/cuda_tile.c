@@ -1,6 +1,6 @@
-/* codegen/cuda_tile.c -- kernels that transpose: where loads run along one axis and stores along another, tiles of 32 x 32 vectors are
- * read, transposed in shared memory, and written along the other axis. Rows of a tile are padded by one element, so that columns are
- * spread over the banks. */
+/* codegen/cuda_tile.c -- kernels that transpose, where loads run along one axis and stores along another. Tiles of 32 x 32 vectors are
+ * read, transposed in shared memory, and written along the other axis. Rows of a tile are padded by one element, so that columns are spread
+ * over the banks. */
 #include "codegen/cuda.h"
 
 static bool tiled(const cu *c, int32_t id)

@@ -1,6 +1,6 @@
-/* codegen/cuda_walk.c -- windows of which a thread computes several rows, one after the other (schedule/walk.c), as CUDA C:
+/* codegen/cuda_walk.c -- windows of which a thread computes several rows, one after the other (schedule/walk.c), as CUDA C.
  *
- *     weights as floats; sums of no rows; the first row of the source
+ *     weights as floats; sums of no rows; the first row of the source.
  *     for (t = first; t < last; t++) {                      rows of the source
  *         x = the row as floats; loads row t + 1
  *         for (r0 = last of the window; r0 >= 0; r0--)
@@ -9,7 +9,7 @@
  *         if (m0 >= 0)
  *             stores row m0, from part[rows of the window]
  *     }
- *     for (t = last; t < rows that windows read; t++)       below its edge: the same, with nothing to add
+ *     for (t = last; t < rows that windows read; t++)       below its edge: the same, with nothing to add.
  *
  * A sum moves to the next part without an instruction: multiply-adds write to another register than they read. The memory's latency passes
  * while a row is summed, so that few threads suffice, which have many registers. */

@@ -1,5 +1,5 @@
-/* codegen/lower.c -- lowers a node to a kernel that can be emitted: builds it without a schedule, simplifies its scalar body, then
- * arranges its loops for a target. */
+/* codegen/lower.c -- lowers a node to a kernel that can be emitted. Builds it without a schedule, simplifies its scalar body, then arranges
+ * its loops for a target. */
 #include "codegen/codegen.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* codegen/object.c -- loads the LLVM emitter's relocatable objects without LLVM: ELF for x86-64 or AArch64, code and constants, PC-relative
- * relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them is trusted:
- * every offset, size, index, name and relocation is checked against the file, and anything unsupported is rejected with a reason. (The
- * code itself cannot be checked: trust the artifact's origin.) Memory is never writable and executable at once. References: System V
- * ABI, AMD64 supplement; ELF for the Arm 64-bit Architecture (IHI 0056). */
+/* codegen/object.c -- loads the LLVM emitter's relocatable objects without LLVM. ELF for x86-64 or AArch64: code and constants, PC-relative
+ * relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them is trusted. Every
+ * offset, size, index, name and relocation is checked against the file. Anything unsupported is rejected with a reason. (The code itself
+ * cannot be checked: trust the artifact's origin.) Memory is never writable and executable at once. References: System V ABI, AMD64
+ * supplement; ELF for the Arm 64-bit Architecture (IHI 0056). */
 #include "codegen/codegen.h"
 
 #include <elf.h>

@@ -1,10 +1,9 @@
-/* ir/cost.c -- the cost of running a node once (docs/graph-ir.md, "Cost").
- * bytes: each distinct operand read once and each result written once; slice and gather count only the elements that they read, also
+/* ir/cost.c -- the cost of running a node once (docs/graph-ir.md, "Cost"). Sums and products saturate.
+ * bytes: each distinct operand read once and each result written once. slice and gather count only the elements that they read, also
  * inside a fused node when nothing else there reads that operand. A view moves nothing.
- * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1 per scalar operation of the
- * lowering and element (ops.def's column `work`); k per window of k elements; movement 0.
- * launches: 1; of a collective one for each participant; 0 for leaves and views.
- * Sums and products saturate. */
+ * flops: 2 per multiply-add of a contraction and 1 per bias. Elementwise ops and reductions: 1 per scalar operation of the lowering and
+ * element (ops.def's column `work`). Windows of k elements: k. Movement: 0.
+ * launches: 1; of a collective one for each participant; 0 for leaves and views. */
 #include "ir/eval_internal.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* ir/dot.c -- Graphviz text of a graph: one box per op with its result; a launch (fused node) is a frame around its ops; the layers of
- * a block or repeat have a frame of their own. Edges are labelled with the bytes that go through memory, thicker for more; within a
- * launch they are dotted, since results stay in registers. Weights and constants are lines in the box that reads them. Where ops are on
- * several devices, boxes have their device's colour, and edges between devices are bold. */
+/* ir/dot.c -- Graphviz text of a graph: one box per op with its result. A launch (fused node) is a frame around its ops, and the layers of
+ * a block or repeat have a frame of their own. Edges are labelled with the bytes that go through memory, thicker for more. Within a launch
+ * they are dotted, since results stay in registers. Weights and constants are lines in the box that reads them. Where ops are on several
+ * devices, boxes have their device's colour, and edges between devices are bold. */
 #include "ir/graph.h"
 
 #include <math.h>

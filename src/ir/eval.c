@@ -1,6 +1,6 @@
-/* ir/eval.c -- the reference evaluator: executes a graph in order, keeps values until their last use, and calls the function of each
- * op's class (eval_*.c). Simple where possible, but usable at real sizes: leaves are read at their first use, reshapes share memory,
- * and an elementwise op overwrites an operand at its last use. */
+/* ir/eval.c -- the reference evaluator: executes a graph in order, keeps values until their last use, and calls the function of each op's
+ * class (eval_*.c). Simple where possible, but usable at real sizes. Leaves are read at their first use, reshapes share memory, and an
+ * elementwise op overwrites an operand at its last use. */
 #include "ir/eval_internal.h"
 #include "ir/graph.h"
 

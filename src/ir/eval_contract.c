@@ -1,10 +1,10 @@
-/* ir/eval_contract.c -- reference evaluation of matmul, linear and convolutions as matrix products (eval_gemm.c). Convolutions
- * do not build their window matrix; panels of it are gathered on demand.
+/* ir/eval_contract.c -- reference evaluation of matmul, linear and convolutions as matrix products (eval_gemm.c). Convolutions do not build
+ * their window matrix; panels of it are gathered on demand.
  *
  *   conv            y[n,g,i,o] = sum over k = (c,kz,ky,kx) of w[g,i,k] x[n,g,c, index]
- *                   with index = o*stride - begin + kk*dil
- *   conv_transpose  the same with w[g,c,i,kk] and index = (o + begin - kk*dil) / stride
- *                   where that is an integer
+ *                   with index = o*stride - begin + kk*dil.
+ *   conv_transpose  The same with w[g,c,i,kk] and index = (o + begin - kk*dil) / stride
+ *                   where that is an integer.
  *   conv_wgrad      w[g,i,(c,kk)] = sum over images and results o of dy[n,g,i,o] x[n,g,c, index of conv] */
 #include "ir/eval_internal.h"
 

@@ -1,8 +1,8 @@
-/* ir/eval_reduce.c -- reference evaluation of reductions over any axes and of pooling, argmax and argmin, and of the named ops made of
+/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, of pooling, argmax and argmin. Also of the named ops made of
  * reductions (softmax, norms, global pooling), from their formulas and not from their lowering.
  *
- * The operand is read as kept x reduced points. Where the innermost dimension is reduced, a result is computed from blocks of partial
- * sums; where it is kept, a row of results is accumulated at once, so that memory is read in order. */
+ * The operand is read as kept x reduced points. Where the innermost dimension is reduced, a result is computed from blocks of partial sums.
+ * Where it is kept, a row of results is accumulated at once, so that memory is read in order. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -262,7 +262,7 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
 
 /* ---- named ops ----------------------------------------------------------------------------------------------------- */
 
-/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod, a
+/* x consists of lines of n elements `inner` apart (inner 1: contiguous). gamma and beta are read at (position / g_div) % g_mod, a
  * batchnorm's parameters at line % g_mod. */
 typedef struct lines {
     nnc_op op;

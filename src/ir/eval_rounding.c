@@ -1,5 +1,5 @@
-/* ir/eval_rounding.c -- evaluation with simulated rounding: perturbs values by the rounding errors of a device, so that the difference
- * of two evaluations shows the effect of rounding on a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
+/* ir/eval_rounding.c -- evaluation with simulated rounding: perturbs values by the rounding errors of a device. The difference of two
+ * evaluations shows the effect of rounding on a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
  *
  * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype. Here `a` is the op's relative error, s = +1 or -1 is common to all
  * elements (bias), r is uniform in [-1, 1) per element. The terms of a sum are perturbed too, since its error is relative to them and not
@@ -39,7 +39,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
 }
 
 /* Does elementwise node n end a chain of at most `depth` operations with a function (exp, sin, ...) in it? A kernel may compute such a
- * chain as one polynomial, whose error is relative to the chain's value (docs/math.md): for erf(x) + 2 it is relative to the sum. */
+ * chain as one polynomial (docs/math.md). Its error is relative to the chain's value: for erf(x) + 2, to the sum. */
 static bool ends_function_chain(const nnc_graph *g, const nnc_node *n, int depth)
 {
     if (nnc_op_class(n->op) != CL_ewise || n->op == OP_cast)

@@ -1,5 +1,5 @@
-/* ir/eval_walk.c -- reads a source in the order of an iteration space: the one loop behind broadcasting, movement, reductions, windows
- * and matrix products of the reference evaluator. */
+/* ir/eval_walk.c -- reads a source in the order of an iteration space. The reference evaluator's common loop of broadcasting, movement,
+ * reductions, windows and matrix products. */
 #include "ir/eval_internal.h"
 
 #include <string.h>

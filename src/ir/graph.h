@@ -4,10 +4,9 @@
 
 #include "ir/ir.h"
 
-/* Appends a node made from *proto (op, operands, attributes, weight, body, origin, loc, device, frozen): everything except the body is
- * copied into g, attributes are sorted, types inferred. `typed`: n_out types, or NULL; required for leaves; for other ops they must
- * agree with inference in dtype and dimensions and determine the memory order. On failure sets g->status, destroys the body and
- * returns NNC_NONE. */
+/* Appends a node made from *proto (op, operands, attributes, weight, body, origin, loc, device, frozen). Everything except the body is
+ * copied into g, attributes are sorted, types inferred. `typed`: n_out types, or NULL. Leaves require it. For other ops it must agree with
+ * inference in dtype and dimensions, and determines the memory order. On failure sets g->status, destroys the body and returns NNC_NONE. */
 nnc_ref nnc_add_node(nnc_graph *g, const nnc_node *proto, const nnc_type *typed);
 
 /* The value with this name (or, while parsing, number); NNC_NONE: none. */

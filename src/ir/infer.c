@@ -1,8 +1,8 @@
-/* ir/infer.c -- shape inference: dispatch, rules that hold for every op (operand counts, attributes, dtypes), leaves, elementwise ops
- * and fused regions. The other classes are in infer_move.c, infer_window.c and infer_nest.c.
+/* ir/infer.c -- shape inference: dispatch, rules that hold for every op (operand counts, attributes, dtypes), leaves, elementwise ops and
+ * fused regions. The other classes are in infer_move.c, infer_window.c and infer_nest.c.
  *
- * Messages are for the author of the model: which op, what was found, what would be right, and the nearest valid choice where there is
- * one. */
+ * Messages are for the author of the model. They say which op, what was found, what would be right, and the nearest valid choice, if
+ * any. */
 #include "ir/infer.h"
 
 #include <inttypes.h>

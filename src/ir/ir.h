@@ -1,14 +1,13 @@
 /* ir/ir.h -- the tensor graph: nodes whose operands are 32-bit value ids (nnc_ref).
  *
  * A graph is pure and has static shapes. Every node has an origin, the path of the user's layer. The graph owns an arena with names,
- * attributes, bodies and inline data. Threads: a graph is modified by one thread; a graph that is not being modified may be read by
- * many.
+ * attributes, bodies and inline data. Threads: one thread modifies a graph. Many may read a graph that no thread modifies.
  *
- * Invariants after every pass (nnc_verify): operands are defined by earlier nodes, types equal those of shape inference, attributes
- * are allowed by the op's row, parse(print(g)) prints the same text.
+ * Invariants after every pass (nnc_verify): operands are defined by earlier nodes, types equal those of shape inference, attributes are
+ * allowed by the op's row. parse(print(g)) prints the same text.
  *
- * Builders need no check per call: on failure a builder reports to the graph's sink, sets the sticky g->status and returns NNC_NONE;
- * builders given NNC_NONE return NNC_NONE. Check g->status at the end. */
+ * Builders need no check per call. On failure a builder reports to the graph's sink, sets the sticky g->status and returns NNC_NONE.
+ * Builders given NNC_NONE return NNC_NONE. Check g->status at the end. */
 #ifndef NNC_IR_H
 #define NNC_IR_H
 
@@ -229,8 +228,8 @@ int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out); /* count;
 
 /* General builder: infers the result types. attrs in any order. Returns the first result. */
 nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
-/* The same with the type of the single result: required for leaves; for other ops it must agree with inference in dtype and
- * dimensions, and determines the memory order. */
+/* The same with the type of the single result. Leaves require it. For other ops it must agree with inference in dtype and dimensions, and
+ * determines the memory order. */
 nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
 static inline nnc_attr nnc_ai(nnc_akey k, int64_t v) { return (nnc_attr){.key = (uint8_t)k, .i = v}; }
 static inline nnc_attr nnc_af(nnc_akey k, double v) { return (nnc_attr){.key = (uint8_t)k, .f = v}; }
@@ -334,10 +333,10 @@ void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
 /* True when result = f(operand i) is non-decreasing, the other operands being known constants, as relu or mul by a constant > 0. So a <= b
  * implies f(a) <= f(b), in floating point too, and a NaN operand gives NaN: f commutes with a maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
-/* What an integer input's elements index: extents of the smallest table (or number of classes, where they are compared with an iota)
- * that any of them index, and of the smallest table that all of them do (0: none), and the latter's gather. Tuples, whose elements
- * index several dimensions, count with the least of these and the largest. Looks through movement and casts that keep integers, not
- * through arithmetic. */
+/* The tables that an integer input's elements index. any: extent of the smallest table (or number of classes, where they are compared with
+ * an iota) that any of them index. all, gather: the smallest table that all of them index (0: none). For tuples, whose elements index
+ * several dimensions, the smallest and the largest dimension count. Looks through movement and casts that keep integers, not through
+ * arithmetic. */
 typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
 /* Gets the value of a rank-0 or splat inline constant. False: not one. */
@@ -382,8 +381,8 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
 nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
-/* Whether a node computes nothing, because its results share the memory of its operands: reshape of row-major memory, transpose that only
- * renames dimensions, identity; concat, slice and split in place. The planner gives them one buffer. */
+/* Whether a node computes nothing, because its results share its operands' memory, so that the planner gives them one buffer. Such are
+ * reshape of row-major memory, transpose that only renames dimensions, identity; concat, slice and split in place. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
 bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
 /* Device that computes v. For a collective's result it is the participant's (default: the operand's), for a view that of its memory. */
@@ -437,8 +436,8 @@ nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v);
  * run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* The same with simulated rounding (NULL: none): each op's result, and the terms of its sums, are perturbed at random by the rounding
- * errors of a device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
+/* The same with simulated rounding (NULL: none). Each op's result and the terms of its sums are perturbed at random by a device's rounding
+ * errors. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
 typedef struct nnc_rounding {
     uint64_t seed;
     double function_error; /* largest relative error of exp, sin, ...; 0: 2.5 ulp of the dtype */
@@ -459,9 +458,9 @@ int64_t nnc_window_elements(const nnc_node *n, const nnc_type *x, const nnc_type
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
 
-/* A smaller graph that computes only some rows: keeps the given rows of dimension 0 of inputs and outputs where it is carried through
- * all nodes independently (a batch). On success *out is the graph, whose inputs are rows of the originals; inputs that do not carry
- * the dimension stay whole (carried[i] false). NULL with NNC_OK when rows are not independent. */
+/* A smaller graph that computes only some rows of dimension 0 of inputs and outputs, if all nodes carry it through independently (a batch).
+ * On success *out is the graph, whose inputs are rows of the originals. Inputs that do not carry the dimension stay whole (carried[i]
+ * false). NULL with NNC_OK when rows are not independent. */
 nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, bool *carried_inputs,
     bool *carried_outputs, nnc_sink *sink) NNC_MUST;
 

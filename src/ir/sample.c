@@ -1,9 +1,9 @@
 /* ir/sample.c -- a graph that computes only some rows of a batch, for references that would be too large otherwise.
  *
- * Dimension 0 of some inputs is the batch of N rows. A value *carries* it with multiplier m when its dimension 0 has extent N m and
- * each group of m belongs to one row (m > 1 after a reshape such as [N,S,D] -> [N S,D]). The rules below say per op whether the result
- * carries it, or which operand prevents that because rows would mix. In that case the inputs that this operand depends on are treated
- * as whole, and the analysis restarts: at most once per input. */
+ * Dimension 0 of some inputs is the batch of N rows. A value *carries* it with multiplier m if its dimension 0 has extent N m and each
+ * group of m belongs to one row. m > 1 occurs after a reshape such as [N,S,D] -> [N S,D]. The rules below say per op whether the result
+ * carries it, or which operand prevents that because rows would mix. Then the inputs that this operand depends on are treated as whole, and
+ * the analysis restarts: at most once per input. */
 #include "ir/ir.h"
 
 #include <string.h>

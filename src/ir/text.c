@@ -1,5 +1,5 @@
-/* ir/text.c -- prints a graph in the text form of docs/graph-ir.md, which parse.c reads back:
- * parse(print(g)) prints the same text, and every number in it is exact. */
+/* ir/text.c -- prints a graph in the text form of docs/graph-ir.md, which parse.c reads back. parse(print(g)) prints the same text, and
+ * every number in it is exact. */
 #include "ir/graph.h"
 
 #include <inttypes.h>
@@ -32,8 +32,8 @@ static void put_refs(nnc_text *t, const nnc_graph *g, int n, const nnc_ref *r)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Element i in the fewest digits that read back (through a double) to the same bytes; false: impossible (a NaN with a payload, a bool
- * that is not 0 or 1). */
+/* Element i in the fewest digits that read back (through a double) to the same bytes. False: impossible (a NaN with a payload, a bool that
+ * is not 0 or 1). */
 static bool element_text(nnc_dtype d, const void *p, int64_t i, char *buf, size_t cap)
 {
     int size = nnc_dtype_size(d);

@@ -1,9 +1,9 @@
-/* ir/views.c -- nodes that compute nothing because their results share the memory of their operands: which ones they are, and where in
- * which value's memory each value lies.
+/* ir/views.c -- nodes that compute nothing because their results share the memory of their operands. Finds them, and where in which value's
+ * memory each value is stored.
  *
- *   reshape, transpose, ...   the operand's bytes under another type
- *   slice, split in place     a part of the operand
- *   concat in place           the operands are parts of the result: whoever computes one writes it there; states always lie there */
+ *   reshape, transpose, ...   The operand's bytes under another type.
+ *   slice, split in place     A part of the operand.
+ *   concat in place           The operands are parts of the result: their producers write them there. States are always stored there. */
 #include "ir/graph.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* ir/winograd.c -- Winograd's convolution F(n x n, 3 x 3), as an op: tiles of n x n results from (n + 2)^2 elements of the source. Each
- * is transformed to as many points, where a convolution is a product of matrices over the channels: (n + 2)^2 / n^2 multiplications for
- * each result instead of 9 (Winograd, Arithmetic Complexity of Computations, 1980; Lavin and Gray, 2016).
+/* ir/winograd.c -- Winograd's convolution F(n x n, 3 x 3), as an op: tiles of n x n results from (n + 2)^2 elements of the source. Each is
+ * transformed to as many points, where a convolution is a product of matrices over the channels. That takes (n + 2)^2 / n^2 multiplications
+ * for each result instead of 9 (Winograd, Arithmetic Complexity of Computations, 1980; Lavin and Gray, 2016).
  *
- * The points of F(4 x 4) are 0, +-3/4, +-3/2 and infinity instead of the usual 0, +-1, +-2: the transforms are as exact in binary
+ * The points of F(4 x 4) are 0, +-3/4, +-3/2 and infinity instead of the usual 0, +-1, +-2. The transforms are as exact in binary
  * arithmetic, and the error's square is a quarter. */
 #include "ir/eval_internal.h"
 

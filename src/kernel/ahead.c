@@ -1,5 +1,5 @@
-/* kernel/ahead.c -- weights ahead: the directive `prefetch` of a register block. While a work item computes with its weights, it prefetches
- * those of the next one into the core's own cache, evenly over its steps, so that no work item begins with weights from memory. */
+/* kernel/ahead.c -- prefetched weights: the directive `prefetch` of a register block. While a work item computes with its weights, it
+ * prefetches those of the next one into the core's own cache, evenly over its steps. So no work item begins with weights from memory. */
 #include "kernel/kernel.h"
 
 /* The load of the weights: along the vector axis, the same for all points of a register block. -1: none. */
@@ -18,7 +18,7 @@ static int32_t weights_of(const nnc_kernel *k, const nnc_kstage *stage)
     return -1;
 }
 
-/* Work items follow each other along the returned axis; -1: there is one. */
+/* The axis along which consecutive work items advance; -1: there is only one work item. */
 static int fastest(const nnc_kernel *k)
 {
     int digit[NNC_KAXES], n = nnc_kernel_digits(k, digit);

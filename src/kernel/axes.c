@@ -20,9 +20,9 @@ static int64_t longest(const nnc_kernel *k, uint32_t set)
     return most;
 }
 
-/* Few channels of a row-major image, which no border sees, go inside of the window, so that borders are decided around them. Channels are
- * the first reduce axis of a convolution, whichever borders its part of an image has: all parts sum in the same order. In the gradient
- * of weights, of which the image is the window, that axis is the batch, which stays. */
+/* Moves few channels of a row-major image inside the window's loops, so that border conditions, which do not depend on channels, are
+ * outside of them. Channels are a convolution's first reduce axis, whichever borders its part of an image has: all parts sum in the same
+ * order. In the gradient of weights that axis is the batch, which stays. */
 static void few_last(const nnc_kernel *k, int64_t key[NNC_KAXES])
 {
     enum { FEW = 4, CONV = 3 };
@@ -57,7 +57,7 @@ static void find_keys(const nnc_kernel *k, bool gpu, int64_t key[NNC_KAXES])
     if (!gpu)
         few_last(k, key);
     for (int s = 0; s < k->n_stage;
-         s++) /* argmax numbers its axes row-major, so their order must stay */
+         s++) /* argmax numbers elements row-major, so the order of its axes must stay */
         for (int i = k->stage[s].body0; i < k->stage[s].body1; i++)
             if (k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax)
                 for (int a = 0; a < k->n_axis; a++)
@@ -74,7 +74,7 @@ static void permute_form(nnc_affine *e, const int *to)
     *e = f;
 }
 
-/* Renames axis a to to[a]; -1: it is gone. */
+/* Renames axis a to to[a]; -1: the axis is removed. */
 static void permute(nnc_kernel *k, const int *to)
 {
     for (int i = 0; i < k->n_ins; i++) {
@@ -120,7 +120,7 @@ static void sort_axes(nnc_kernel *k, const int64_t key[NNC_KAXES])
     permute(k, to);
 }
 
-/* Removes axis a, which is in no form any more. */
+/* Removes axis a, which no form contains any more. */
 static void remove_axis(nnc_kernel *k, int a)
 {
     int to[NNC_KAXES];
@@ -156,7 +156,7 @@ static bool form_merges(const nnc_affine *e, int a, int b, int64_t extent)
     return nnc_mul_ok(e->k[b], extent, &k) && e->k[a] == k;
 }
 
-/* The axis that follows a in the loops of all stages that have a, which are the stages that it is in; -1: none. */
+/* The axis that follows a in the loops of all stages with a, if no other stage has it; -1: none. */
 static int next_axis(const nnc_kernel *k, int a)
 {
     uint32_t later = 0;

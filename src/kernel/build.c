@@ -1,12 +1,12 @@
-/* kernel/build.c -- builds kernels, without schedules: for passes before they fuse, as the answer to whether several nodes can be one
- * (nnc_kernel_possible), and for a node of the graph (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts
- * handle 16-bit types. */
+/* kernel/build.c -- builds kernels, without schedules. Before fusion, tells passes whether several nodes can be one (nnc_kernel_possible);
+ * later builds the kernel of a graph node (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts handle 16-bit
+ * types. */
 #include "kernel/loop.h"
 #include "kernel/trace.h"
 #include <stdlib.h>
 
-/* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own: fused with ops
- * around them, greedily, they break the nests of batch norms apart (a step of EfficientNet-B0 moves a seventh more). */
+/* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own. Fused greedily
+ * with ops around them, they would break the groups of batch norms apart, and a step would move more bytes. */
 static bool is_depthwise_gradient(const nnc_graph *g, const nnc_node *n)
 {
     const bool weights = n->op == OP_conv_wgrad;
@@ -45,7 +45,7 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
     int calls = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
         calls += nnc_has_call(t, n->body, &n->body->node[i]);
-    return calls == 1; /* of several: a kernel (chain.c) */
+    return calls == 1; /* several calls: a kernel (chain.c) */
 }
 
 /* Counts the distinct values that the nodes read from outside; constants with one number are part of the kernel. -1: out of memory. */
@@ -84,8 +84,8 @@ static bool too_many_arguments(
     return outside < 0 || outside + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
-/* Least length of a stored row. Vectors along shorter rows are slower than a kernel of its own for the values, which runs along all of
- * them; the more so, the more of them wait for a function (rows of 14, AVX-512: one function a value gains 6 %, two lose 27 %). */
+/* Least length of a stored row. Vectors along shorter rows are slower than a separate kernel for the values, which runs along all rows. The
+ * loss grows with the number of values that wait for a function. */
 static int64_t least_row(const nx *t)
 {
     int functions = 0;
@@ -111,7 +111,7 @@ nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *
     return t->k->buf ? nx_link(t, scratch, a, why) : NULL;
 }
 
-/* Is the kernel composed of several that are traced one by one? */
+/* Is the kernel composed of parts that are traced separately? */
 static bool is_composed(const nx_set *s)
 {
     return nx_winograd_of(s) || nx_is_chain(s);
@@ -122,7 +122,7 @@ static nnc_kernel *composed(const nx_set *s, nnc_arena *scratch, nnc_arena *a, c
     return nx_winograd_of(s) ? nx_winograd(s, scratch, a, why) : nx_chain(s, scratch, a, why);
 }
 
-/* Can the values that windows read be stored for them? Builds the kernel to see. *why: as of nnc_kernel_possible. */
+/* Can the values that windows read be stored in a tmp buffer? Builds the kernel to find out. *why: as in nnc_kernel_possible. */
 static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const char **why)
 {
     bool done = false;
@@ -157,7 +157,7 @@ static const char *stored_note(const nnc_graph *g, nnc_ref v, nnc_arena *a)
         nnc_ops[n->op].name, n->origin && *n->origin ? " at " : "", n->origin ? n->origin : "");
 }
 
-/* Convolutions of one kernel pass rows of images on; only fuse_strips makes such kernels. */
+/* Does the set have several convolutions, which pass rows of images on? Only fuse_products makes such kernels. */
 static bool has_convs(const nx_set *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -196,7 +196,7 @@ static bool named_reduction(const nnc_node *n)
     return nnc_op_class((nnc_op)n->op) == CL_comp;
 }
 
-/* The expansion of a named reduction, in f32 for 16-bit operands, so that its constants are not rounded to 16 bits. */
+/* Expands a named reduction, in f32 for 16-bit operands, so that its constants are not rounded to 16 bits. */
 static nnc_graph *expansion(const nnc_graph *g, const nnc_node *n, nnc_ref *in, nnc_sink *sink)
 {
     nnc_graph *b = nnc_graph_create("kernel", sink);
@@ -210,8 +210,8 @@ static nnc_graph *expansion(const nnc_graph *g, const nnc_node *n, nnc_ref *in, 
     return b;
 }
 
-/* What is traced for s->owner: in its own graph, in its body, or in *made, where named reductions are expanded. `room`: for its operands
- * and results there. */
+/* Sets the nodes to trace for s->owner: in its own graph, in its body, or in *made, the expansion of a named reduction. `room`: for its
+ * operands and results there. */
 static nnc_status open_node(
     nx_set *s, nnc_graph **made, nnc_ref *room, nnc_arena *a, nnc_sink *sink)
 {

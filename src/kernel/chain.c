@@ -1,15 +1,15 @@
-/* kernel/chain.c -- kernels of several products, of which one sums what another computes, with ops on rows between them:
+/* kernel/chain.c -- kernels of several products, of which one sums what another computes, with ops on rows between them.
  *
- *     s = q k^T + mask,  p = exp(s - max s) / sum,  y = p v
+ *     s = q k^T + mask,  p = exp(s - max s) / sum,  y = p v.
  *
- * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows,
- * that is, have the same outer axes along its leading dimensions, become stages of one kernel: these axes are its outer axes, all others
- * are own ones, and the tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows.
+ * Each part, a product with its epilogue or the ops on rows after it, is traced as a kernel of its own. Parts that pass a tensor by rows
+ * become stages of one kernel: they have the same outer axes along the tensor's leading dimensions. The kernel has these as outer axes, and
+ * all others as own ones. The tensor is a tmp buffer of one row. parts.c takes such a kernel apart again, for blocks of rows.
  *
- * A convolution reads several rows of what the part before it computes, some of which its neighbours read, too. Along the outermost such
- * axis the tmp buffer has the rows of one point, and the part before gets a map axis m over them:
+ * A convolution reads several rows of the result of the part before it, some of which its neighbours read, too. Along the outermost such
+ * axis the tmp buffer has the rows of one point, and the part before gets a map axis m over them.
  *
- *     t = conv(x, w),  y = conv3x3(t, v)   ->   for i: t[m] = x[i + m - 1] w for m < 3,  y[i] = sum r: t[r] v[r]
+ *     t = conv(x, w),  y = conv3x3(t, v)   ->   for i: t[m] = x[i + m - 1] w for m < 3,  y[i] = sum r: t[r] v[r].
  *
  * Rows beyond t's edge are computed from zeros, and no window reads them. */
 #include "kernel/trace.h"
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Indices along an axis of a part for a point i of the last part's: step i + from + 0 .. rows - 1. Of an edge from part to part: for an
- * index i of the later one. */
+/* A part's indices along an axis for point i of the last part's axis: step i + from + 0 .. rows - 1. For an edge between two parts: for
+ * index i of the later part. */
 typedef struct window {
     int64_t step, from, rows;
 } window;
@@ -27,11 +27,11 @@ typedef struct part {
     bool product;
     int n;
     uint32_t *node;
-    nnc_ref out; /* its result: what the next parts read, or the kernel's */
+    nnc_ref out; /* its result, which the next parts read or which is the kernel's */
     nnc_kernel *k;
     nnc_ref *value; /* by buffer of an operand, as nx.buf_value */
-    int in, dst; /* buffers of k: what the part before computes; its own result */
-    int to[NNC_KAXES]; /* axes of k in the joined kernel; -1: of one index */
+    int in, dst; /* buffers of k: the previous part's result; its own result */
+    int to[NNC_KAXES]; /* axes of k in the joined kernel; -1: extent 1 */
     int along; /* the axis of k with this window, or -1 */
     int rows; /* the joined kernel's axis over the window's rows, or -1 */
     window w;
@@ -44,9 +44,8 @@ typedef struct chain {
     int n;
     part part[NNC_KPARTS];
     uint8_t *part_of; /* by node of g: its part, from 1; 0: repeated in each part that reads it */
-    bool *indexed; /* by node: of no part, and computed from an index */
-    uint32_t
-        late; /* nodes before it that follow a product are of the next part: 0, or the product */
+    bool *indexed; /* by node: in no part, and computed from an index */
+    uint32_t late; /* nodes before it that follow this product belong to the next part; 0: none */
     const char **why;
     nnc_arena *scratch, *a;
 } chain;
@@ -72,7 +71,7 @@ static bool fails(const chain *c, const char *why)
 
 /* ---- parts --------------------------------------------------------------------------------------------------------- */
 
-/* Adds node i to its part, the last one or a new one. */
+/* Adds node i to the last part or to a new one. */
 static bool put_node(chain *c, uint32_t i)
 {
     const nnc_node *n = &c->s->g->node[i];
@@ -99,7 +98,7 @@ static bool put_node(chain *c, uint32_t i)
     return true;
 }
 
-/* Is value v read beyond part p, or a result? */
+/* Is value v read outside of part p, or a result of the kernel? */
 static bool leaves(const chain *c, nnc_ref v, int p)
 {
     for (int i = 0; i < c->s->n; i++) {
@@ -114,7 +113,7 @@ static bool leaves(const chain *c, nnc_ref v, int p)
     return false;
 }
 
-/* Lists each part's nodes, those of no part among them, and finds its only result. */
+/* Lists each part's nodes, including repeated ones without a part, and finds its only result. */
 static bool list_nodes(chain *c)
 {
     const nx_set *s = c->s;
@@ -153,8 +152,8 @@ static bool assign(chain *c)
     return list_nodes(c);
 }
 
-/* Elementwise ops after a product are its epilogue. Where several of their results would pass to the next part, they belong to
- * that part. */
+/* Elementwise ops after a product are its epilogue. If several of their results would pass to the next part, they belong to that part
+ * instead. */
 static bool find_parts(chain *c)
 {
     const nx_set *s = c->s;
@@ -172,7 +171,7 @@ static bool find_parts(chain *c)
     return assign(c);
 }
 
-/* The value of g that buffer b of a part is, where another part computes it, or NNC_NONE. */
+/* The value of g in buffer b of a part, if another part computes it; otherwise NNC_NONE. */
 static nnc_ref passed(const chain *c, const part *q, int b)
 {
     const nnc_ref v = q->value[b];
@@ -182,7 +181,7 @@ static nnc_ref passed(const chain *c, const part *q, int b)
     return !c->s->owner && c->part_of[d] ? v : NNC_NONE;
 }
 
-/* Builds the part's kernel. Its operands from outside are those of the set, in the same order for all parts of a node. */
+/* Builds the part's kernel. Its outside operands are those of the set, in the same order for all parts of a node. */
 static bool trace_part(chain *c, int p)
 {
     part *q = &c->part[p];
@@ -221,7 +220,7 @@ static bool trace_part(chain *c, int p)
 
 /* ---- shared axes --------------------------------------------------------------------------------------------------- */
 
-/* The step of axis a in all accesses of one kind to buffer b; 0: they differ, or have none. */
+/* The common step of axis a in all accesses of one kind to buffer b; 0: they differ, or have none. */
 static int64_t step_of(const nnc_kernel *k, nnc_kop op, int b, int a)
 {
     int64_t step = 0;
@@ -245,8 +244,7 @@ static window rows_read(const part *q, int b, int64_t step, int64_t all)
         const nnc_kins *in = &q->k->ins[i];
         if (in->op != KO_load || in->buf != q->in)
             continue;
-        int64_t lo = nnc_floordiv(in->at.c + step / 2, step),
-                hi = lo; /* columns of padding are few */
+        int64_t lo = nnc_floordiv(in->at.c + step / 2, step), hi = lo; /* padding has few columns */
         for (int a = 0; a < q->k->n_axis; a++) {
             const int64_t x = in->at.k[a];
             if (a == b || x % step || x >= all || x <= -all)
@@ -259,7 +257,7 @@ static window rows_read(const part *q, int b, int64_t step, int64_t all)
     return (window){.from = least, .rows = least <= most ? most - least + 1 : 0};
 }
 
-/* The outer axis of the next part along which it reads, in windows, the tensor that this one stores along axis a, or -1. */
+/* The outer axis along which the next part reads, in windows, the tensor that this part stores along axis a; or -1. */
 static int same_axis(const part *q, const part *next, int a, window *w)
 {
     const int64_t step = step_of(q->k, KO_store, q->dst, a), n = q->k->axis[a].extent;
@@ -288,7 +286,7 @@ typedef struct shared_axis {
     window w[NNC_KPARTS];
 } shared_axis;
 
-/* Axis a of the first part in all others; false: they do not share it. */
+/* Finds axis a of the first part in all others; false: they do not share it. */
 static bool follow_axis(const chain *c, int a, shared_axis *s)
 {
     s->at[0] = a;
@@ -306,8 +304,8 @@ static bool follow_axis(const chain *c, int a, shared_axis *s)
     return true;
 }
 
-/* Finds the axes that all parts share, outermost first along the first tensor, of which they are the leading dimensions, up to one
- * along which windows overlap; returns their number. */
+/* Finds the axes that all parts share, and returns their number. They are the leading dimensions of the first tensor, outermost first, up
+ * to the first along which windows overlap. */
 static int share_axes(chain *c)
 {
     shared_axis s[NNC_KAXES];
@@ -353,7 +351,7 @@ static int share_axes(chain *c)
     return n;
 }
 
-/* Elements that the tensor has for each point of the shared axes, which are its leading dimensions; 0: they are not. */
+/* Elements of the tensor for each point of the shared axes; 0: these are not its leading dimensions. */
 static int64_t row_of(const part *q, int b, nnc_kop op, int n)
 {
     int64_t least = q->k->buf[b].numel, all = 1;
@@ -365,7 +363,7 @@ static int64_t row_of(const part *q, int b, nnc_kop op, int n)
     return all > 0 && least * all == q->k->buf[b].numel ? least : 0;
 }
 
-/* Do the part's accesses to buffer b stay within `size` elements from the shared axes' place, and store all of them once? */
+/* Do the part's accesses to buffer b stay within `size` elements from the place of the shared axes, and store each once? */
 static bool within_row(const part *q, int b, int64_t size)
 {
     for (int i = 0; i < q->k->n_ins; i++) {
@@ -384,7 +382,7 @@ static bool within_row(const part *q, int b, int64_t size)
         in.at.c -= b == q->in ? q->skipped : 0;
         nnc_kguard guard[NNC_KGUARDS];
         in.n_guard = 0;
-        for (int g = 0; g < q->k->ins[i].n_guard; g++) /* others tell which rows exist */
+        for (int g = 0; g < q->k->ins[i].n_guard; g++) /* other guards say which rows exist */
             if (q->along < 0 || !in.guard[g].e.k[q->along])
                 guard[in.n_guard++] = in.guard[g];
         in.guard = guard;
@@ -422,7 +420,7 @@ static bool add_axes(chain *c, part *q, nnc_kernel *k)
     return true;
 }
 
-/* A form of the part's axes in those of k. row: an offset in a row, which does not depend on shared axes. */
+/* Converts a form over the part's axes to k's axes. row: an offset in a row, which does not depend on shared axes. */
 static nnc_affine moved(const part *q, const nnc_affine *e, bool row, int shared)
 {
     nnc_affine f = {.c = e->c};
@@ -437,7 +435,7 @@ static nnc_affine moved(const part *q, const nnc_affine *e, bool row, int shared
     return f;
 }
 
-/* Limits a load of k to rows that exist: beyond them a window's row has no source. */
+/* Limits a load of k to rows that exist: other rows of a window have no source. */
 static bool guard_rows(chain *c, const part *q, nnc_kernel *k, nnc_kins *in)
 {
     nnc_affine e = {0};
@@ -510,8 +508,8 @@ static uint32_t moved_axes(const part *q, uint32_t axes)
     return m;
 }
 
-/* A product is one stage: what it computes once for each point of the outer axes, some of which are now its own, goes to the body, where
- * the sum reads it, or to the post. */
+/* Adds a product as one stage, which owns some of the outer axes. Values that were computed once for each of their points go to the body if
+ * the sum reads them, otherwise to the post. */
 static bool add_product(chain *c, const part *q, nnc_kernel *k, int32_t *at)
 {
     const nnc_kernel *x = q->k;
@@ -557,7 +555,7 @@ static bool add_rows(chain *c, const part *q, nnc_kernel *k, int32_t *at)
     return true;
 }
 
-/* May the part's result overwrite the row that it reads? All of it is read in stages before the one that stores. */
+/* May the part's result overwrite the row that it reads? Only if stages before the storing one read all of it. */
 static bool overwrites(const part *q)
 {
     int load = -1, store = -1;
@@ -580,7 +578,7 @@ static int find_buffer(const nnc_ref *value, int n, nnc_ref v)
     return -1;
 }
 
-/* The operands of all parts, the result, and the rows that pass from part to part. */
+/* Adds buffers: the operands of all parts, the result, and the rows that pass from part to part. */
 static bool add_buffers(chain *c, nnc_kernel *k)
 {
     nnc_ref value[NNC_KERNEL_ARGUMENTS + 1];

@@ -118,8 +118,8 @@ const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k)
     return s;
 }
 
-/* The one store of the stage's results, of a type that holds a part of the sum; NULL: there is none, or it uses
- * other values of the body than the sum. */
+/* The stage's only store, if it is an unguarded f32 result that needs no body value but the sum: it can hold partial sums. Otherwise
+ * NULL. */
 static const nnc_kins *only_store(const nnc_kernel *k, const nnc_kstage *s, int sum)
 {
     const nnc_kins *y = NULL;

@@ -163,8 +163,8 @@ static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
     return nnc_mul_ok(m, e->c, &v) && !__builtin_sub_overflow(rest->c, v, &rest->c);
 }
 
-/* Guards first narrow the axes. Then at is written as sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
- * that instead of the axes. A multiple is kept only where it narrows the span, so the result is always a bound. */
+/* Guards first narrow the axes. Then `at` is written as sum m_g e_g + rest. Guard g bounds e_g to [lo, hi), and thereby m_g e_g, more
+ * tightly than the axes may. A multiple is kept only where it narrows the span, so the result is always a bound. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
 {
     nnc_affine rest = in->at;
@@ -260,7 +260,7 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 {
     int v = nnc_sched_vec(&k->sched);
-    for (int i = 0; i < k->sched.n; i++) /* the part's, where there are several */
+    for (int i = 0; i < k->sched.n; i++) /* its part's vector axis, if the kernel has parts */
         if (k->sched.d[i].what == KD_vector && s->axes >> k->sched.d[i].axis & 1)
             return k->sched.d[i].axis;
     if (v < k->n_outer)

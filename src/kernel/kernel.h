@@ -1,9 +1,8 @@
 /* kernel/kernel.h -- the kernel language: its type, text form, verifier and hash, and the construction of kernels from graph nodes. A
  * kernel is built without a schedule (sched.domain is 0); schedule/ chooses one.
  *
- * A kernel is 1..n stages that share the outer axes. For every point of the outer axes the stages are executed in order. A stage
- * iterates over its own map and reduce axes; `body` is executed at every point, `post` once per (outer, map) point after the reduce
- * axes:
+ * A kernel is 1..n stages that share the outer axes. For every point of the outer axes the stages are executed in order. A stage iterates
+ * over its own map and reduce axes. `body` is executed at every point, `post` once per (outer, map) point after the reduce axes.
  *
  *     for outer                       softmax over rows:  outer r
  *       for stage                       stage 0: reduce c    body: m = max(load x[r,c])
@@ -11,8 +10,8 @@
  *           for reduce axes: body       stage 2: map c       body: store y[r,c] = exp(load x[r,c] - m) / s
  *           post
  *
- * Values: SSA, id = index in k->ins. Visibility: body values in their own body; a reduction's result in its stage's post; post values
- * of a stage without map axes (and its reduction results) in all later stages too. Other values cross stages through memory: a tmp
+ * Values: SSA, id = index in k->ins. Visibility: body values in their own body; a reduction's result in its stage's post. Post values and
+ * reduction results of a stage without map axes are visible in all later stages too. Other values cross stages through memory: a tmp
  * buffer (per worker) or an output, stored and loaded again.
  * Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a store rounds. */
 #ifndef NNC_KERNEL_H
@@ -100,28 +99,28 @@ typedef struct nnc_kstage {
     int32_t body0, body1, post0, post1; /* ranges of ins */
 } nnc_kstage;
 
-/* A CPU schedule: a list of directives on the kernel's loops, printed with the kernel, and legal by construction: none of them changes
- * the result (docs/kernel-ir.md, "Schedule"). At most one of each kind per axis. */
+/* A CPU schedule: a list of directives on the kernel's loops, printed with the kernel. Legal by construction: no directive changes the
+ * result (docs/kernel-ir.md, "Schedule"). At most one of each kind per axis. */
 typedef enum nnc_kdo {
-    KD_tile,        /* axis, n. Outer axis: divided into blocks of n; a work item covers one block (without a tile: one point; of the
-                     * vector axis: everything). Reduce axis: the loop over the work item's vectors is repeated for every n steps, with
-                     * accumulators in the worker's memory, so that each sum keeps its order */
+    KD_tile,        /* axis, n. Outer axis: divided into blocks of n, one per work item. Without a tile a work item has one point, or the
+                     * whole vector axis. Reduce axis: the loop over the work item's vectors is repeated for every n steps. Accumulators are
+                     * in the worker's memory, so that each sum keeps its order */
     KD_order,       /* axis; one for each outer axis: digits of a work item's number, slowest first. None: the outer axes in order,
                      * then the vector axis' tiles as the fastest */
     KD_vector,      /* axis, n elements per IR vector (which may be longer than the hardware's). Outer axis ("columns"): all stages are
                      * vectorised over it. Inner axis ("rows"): EVERY stage with own axes vectorises its last one (highest number); the
                      * directive names that of the costliest stage. KB_tmp buffers require an inner axis (their offsets use own axes
                      * only) */
-    KD_unroll,      /* outer axis, n; the axis has a tile of a multiple. Beside an outer vector axis: n neighbouring points at once, each
-                     * with its own accumulators in registers. Beside an inner one ("rows at once"): each stage is executed for n
-                     * neighbouring rows before the next one, so that the rows' chains of dependent instructions run beside each other */
+    KD_unroll,      /* outer axis, n; the axis has a tile of a multiple. With an outer vector axis: n neighbouring points at once, each with
+                     * its own accumulators in registers. With an inner one ("rows at once"): each stage is executed for n neighbouring rows
+                     * before the next stage. The rows' chains of dependent instructions then overlap */
     KD_transpose,   /* outer axis beside an outer vector axis, both tiled: loads along it are read in square tiles and transposed in
                      * registers */
-    KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
-                     * rows which the point before did not store are computed (nnc_kernel_ring) */
+    KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis. Only rows that
+                     * the point before did not store are computed (nnc_kernel_ring) */
     KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1); of a register block its weights (nnc_kernel_ahead) */
-    KD_panel,       /* n: the computed source of the sums of products is computed once for each block of the outer axes that it depends on,
-                     * into n bytes of the worker's memory (nnc_kernel_panel) */
+    KD_panel,       /* n: computes the source of the sums of products once for each block of the outer axes that it depends on. It is stored
+                     * in n bytes of the worker's memory (nnc_kernel_panel) */
     KD_nontemporal, /* non-temporal stores */
     KD_quick,       /* prefer fast compilation to fast code: the kernel runs once, or very briefly */
     KD__COUNT,
@@ -142,10 +141,10 @@ typedef struct nnc_kschedule {
     nnc_kdirective d[NNC_KDIRECTIVES]; /* sorted by kind; within a kind in order of addition */
 } nnc_kschedule;
 
-/* Schedule of a GPU kernel (docs/kernel-ir.md, "Schedule on a GPU"): choices, then derived values. A point is a point of the outer
- * axes. A launch has `blocks` blocks of `threads` threads with `shared` bytes of dynamic shared memory. With finish > 0 it is
- * followed, in the same stream, by a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and
- * no dynamic shared memory. */
+/* Schedule of a GPU kernel (docs/kernel-ir.md, "Schedule on a GPU"): choices, then derived values. A point is a point of the outer axes. A
+ * launch has `blocks` blocks of `threads` threads with `shared` bytes of dynamic shared memory. With finish > 0 a second launch, of
+ * <name>_finish, follows in the same stream with the same arguments. It has `finish` blocks of `threads` threads and no dynamic shared
+ * memory. */
 typedef enum nnc_kclass {
     KC_none,   /* not a GPU kernel: nnc_kernel.sched is the schedule */
     KC_point,  /* a thread computes `vec` points along `axis`, `flight` times */
@@ -169,8 +168,8 @@ typedef struct nnc_kgrid {
     int16_t split;   /* blocks per point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
     int16_t park;    /* row: how many of these vectors, the last ones, are kept in shared memory instead */
-    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory; attend: 1 = where the library is
-                      * available, it computes the kernel, with `work` as its workspace */
+    int16_t spill;   /* row: tmp buffers are in device memory (`work`) if 1, in shared memory if 0. attend: 1 = the library computes the
+                      * kernel where it is available, with `work` as its workspace */
     int16_t regs;    /* maximum registers per thread, 0 = no limit */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;
@@ -276,30 +275,30 @@ typedef struct nnc_kahead {
 } nnc_kahead;
 /* Reason why the kernel cannot prefetch weights; NULL: it can, as *p. */
 const char *nnc_kernel_ahead(const nnc_kernel *k, nnc_kahead *p);
-/* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
+/* A set of a kernel's instructions. On the stack: choices must not depend on available memory. */
 typedef struct nnc_kset {
-    uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one instruction more: a panel is stored */
+    uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one more than NNC_KMAX_INS: the store of a panel */
 } nnc_kset;
 static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i / 64] >> (i % 64) & 1; }
 static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
 /* The instructions that value `id` is computed from, and itself. */
 void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 /* panel.c: reason why the kernel with its tiles and vector axis cannot have a panel; NULL: it can, as *p. nnc_kernel_panel_split divides
- * the kernel into `fill`, which fills the panel for a block (the reduce axes of the sum are its map axes), and `sums`, which reads it.
- * The panel is the last buffer of both; in it, outer axes count from the block's begin. False: out of memory. */
+ * the kernel in two. `fill` fills the panel for a block (the sum's reduce axes are its map axes), `sums` reads it. The panel is the last
+ * buffer of both; in it, outer axes count from the block's begin. False: out of memory. */
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
-/* parts.c: a kernel with two products that have map axes (chain.c), or one between other stages (winograd.c), is divided into parts: each
- * product's stage is a part, and so are the stages before, between and behind products. Products share only outer axes, and parts pass
- * values on only through tmp buffers. Where the schedule has a vector axis for each part, a work item runs the parts one after the other,
- * each for all points of its block, which is tiled along at most one outer axis. A part then is a kernel of its own, in which a shared tmp
- * buffer is an argument with a row for each point of the tile. */
+/* parts.c: divides a kernel into parts that has two products with map axes (chain.c), or one between other stages (winograd.c). Each
+ * product's stage is a part, and so are the stages before, between and after products. Products share only outer axes. Parts pass values on
+ * only through tmp buffers. If the schedule has a vector axis for each part, a work item runs one part after another, each for all points
+ * of its block. The block is tiled along at most one outer axis. Each part is then a kernel of its own; a shared tmp buffer is its
+ * argument, with a row for each point of the tile. */
 typedef struct nnc_kpart {
     int stage, end;        /* its stages: stage .. end - 1 */
     bool product;
     uint32_t axes;         /* its own axes */
-    uint32_t nest;         /* those that enclose its stages; outer axes of its kernel */
+    uint32_t nest;         /* own axes that enclose its stages and are outer axes of its kernel */
     int to[NNC_KAXES];     /* by axis of the whole kernel: its number in the part's kernel, -1: not there */
     int buf[NNC_KMAX_PART_BUF]; /* by buffer of the part's kernel: its number in the whole kernel */
     nnc_kernel k;
@@ -320,11 +319,11 @@ int nnc_parts_axis(const nnc_kernel *k);
 int nnc_parts_tiled(const nnc_kernel *k);             /* the outer axis whose tile has more than one point, or -1 */
 int64_t nnc_parts_bytes(const nnc_kernel *k, int b); /* scratch bytes of tmp buffer b: the rows of a tile's points */
 int64_t nnc_parts_scratch(const nnc_kernel *k);      /* scratch bytes of a kernel that is scheduled in parts */
-/* The kernel as its parts run: *out is k, whose tmp buffers within nests have the elements of one point; nest[]: by stage. `out` shares
+/* The kernel as its parts run it: *out is k, but tmp buffers within nests have the elements of one point; nest[]: by stage. `out` shares
  * k's memory. False: out of memory. */
 bool nnc_parts_nested(const nnc_kernel *k, nnc_arena *a, nnc_kernel *out, uint32_t *nest);
-/* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Rows of shared tmp buffers (nnc_parts_rows) lie along
- * outer axis `tiled` of k (-1: there is one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
+/* Fills p->k, the part's kernel, with the directives of k's schedule for its axes. Shared tmp buffers have a row (nnc_parts_rows) for each
+ * index of k's outer axis `tiled` (-1: one row). New memory is in `a`. Returns NULL, or the reason why not; "": out of memory. */
 const char *nnc_kernel_part(const nnc_kernel *k, int tiled, const int64_t *row, nnc_kpart *p, nnc_arena *a);
 
 /* True when a transposing kernel reads this load in square tiles. */
@@ -334,15 +333,15 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
     return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
-/* The stage whose reduce axis may be tiled: the last stage, where that is its only own axis and at most one stage before it computes
- * values of a column; NULL: none. */
+/* The last stage, if its reduce axis may be tiled; otherwise NULL. That must be its only own axis, and at most one stage before it may
+ * compute values of a column. */
 const nnc_kstage *nnc_kernel_sums(const nnc_kernel *k);
-/* True when this stage exists and its reduce axis may be tiled with the schedule's vector axis: its accumulators are few enough, and none
- * is an argmax or argmin. */
+/* True when this stage exists and its reduce axis may be tiled with the schedule's vector axis. Its accumulators must be few enough, and
+ * argmax and argmin are excluded. */
 bool nnc_kernel_blocked_ok(const nnc_kernel *k);
-/* True for a register block whose results are its sums alone, or with one reduce axis computed from them. A reduce axis may have a tile: a
- * work item then adds the sums of one block of terms after the other to the results in memory: n points of this axis, one of those before
- * it, all of those after it. What follows the sum follows that of the last block. */
+/* True for a register block whose results are its sums, or with one reduce axis computed from them. A reduce axis may then have a tile of
+ * n. A work item adds the sums of one block of terms after another to the results in memory. A block has n points of this axis, one of
+ * those before it, all of those after it. The ops after the sum follow the last block. */
 bool nnc_kernel_adds_ok(const nnc_kernel *k);
 /* The reduce axis with this tile, or -1. */
 int nnc_kernel_added_axis(const nnc_kernel *k);
@@ -360,16 +359,15 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 
 /* ---- from a graph ------------------------------------------------------------------------------------------------ */
 
-/* True when these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) can be one generated kernel
- * with the results outs[0..n_out), their values used elsewhere, ascending. Traces the kernel's instructions exactly as
- * nnc_kernel_build does (kernel/trace.h), so that the answer and the kernel cannot differ. On false *why is a one-line reason for
- * users (text in `a`), NULL: out of memory; on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op
- * allowed beyond one per element (nnc_target_spare_ops). `local`: bytes of a tmp buffer for what overlapping windows read
- * (nnc_kernel_local), which then read no other computed values; 0: such values are computed for each window. Time depends on these
- * nodes and their operands only, not on the graph's size. */
+/* True when these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) can be one generated kernel. Its
+ * results are outs[0..n_out), their values used elsewhere, ascending. Traces the kernel's instructions exactly as nnc_kernel_build does
+ * (kernel/trace.h), so that the answer and the kernel cannot differ. On false *why is a one-line reason for users (text in `a`), NULL: out
+ * of memory; on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op allowed beyond one per element
+ * (nnc_target_spare_ops). `local`: bytes of a tmp buffer for values that overlapping windows read (nnc_kernel_local); the windows then read
+ * no other computed values. 0: each window computes them. Time depends only on these nodes and their operands, not on the graph's size. */
 #define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
-#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
+#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; with more, each element compares its index */
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
     nnc_arena *a, const char **why);
 /* The kernel of such nodes, without a schedule, in `a`, for estimates: operands are numbered in order of use. NULL: *why is the reason,
@@ -377,7 +375,7 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
 nnc_kernel *nnc_kernel_of(
     const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
-/* Estimated nanoseconds of node n, not fused, as a command of its own on target t. */
+/* Estimated nanoseconds of node n as an unfused command on target t. */
 int64_t nnc_node_ns(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 /* True for contractions that become generated kernels on target t: products with the attribute as_kernel, depthwise convolutions where
  * the target prefers that. *why (may be NULL) is the reason. */
@@ -389,12 +387,12 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
-/* Sorts the axes by memory order, but for short ones beside windows of CPUs (few_last), and merges neighbours that are contiguous in every
- * access. `apart`: also merges two axes of a stage that are separated by axes of other stages; schedules of GPUs do not support that. */
+/* Sorts the axes by memory order, except short ones around windows on CPUs (few_last), and merges neighbours that are contiguous in every
+ * access. `apart`: also merges two axes of a stage that only axes of other stages separate; schedules of GPUs do not support that. */
 void nnc_kernel_order_axes(nnc_kernel *k, bool gpu);
 void nnc_kernel_merge_axes(nnc_kernel *k, bool apart);
-/* local.c: where overlapping windows read values that the kernel computes, adds a stage that stores these values in a tmp buffer of at
- * most `most` bytes. *done: added. k has no schedule yet; new memory is in `a`. False: out of memory. */
+/* local.c: where overlapping windows read values that the kernel computes, adds a stage that stores them in a tmp buffer. `most`: maximum
+ * size in bytes. *done: added. k has no schedule yet; new memory is in `a`. False: out of memory. */
 bool nnc_kernel_local(nnc_kernel *k, int64_t most, nnc_arena *a, bool *done);
 /* Names buffers and axes, and the kernel after the first ops of node n and its hash. False: out of memory. */
 bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a);
@@ -414,7 +412,8 @@ static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
     for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] += f->k[a] * m;
 }
-/* Axes that the form depends on; axes that the instruction itself names (an index, an access with its guards), operands not included. */
+/* Axes that the form depends on. nnc_kins_axes: axes that the instruction itself names (an index, an access with its guards), without its
+ * operands. */
 uint32_t nnc_affine_axes(const nnc_affine *e);
 uint32_t nnc_kins_axes(const nnc_kins *in);
 /* Set of the axes of a kind; product of the extents of a set of axes, saturated at INT64_MAX. */
@@ -422,20 +421,20 @@ uint32_t nnc_kernel_axes(const nnc_kernel *k, nnc_kaxis_kind kind);
 int64_t nnc_kernel_points(const nnc_kernel *k, uint32_t axes);
 /* The reduce axes of the body that contains instruction id; 0: it is in a stage's post. */
 uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
-/* By instruction: the affine form of the axes that it computes; ok: it computes such a form. NULL: out of memory. */
+/* By instruction: the affine form of axes that it computes; ok: whether it computes one. NULL: out of memory. */
 typedef struct nnc_kform {
     nnc_affine e;
     bool ok;
 } nnc_kform;
 nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a);
-/* Do both compute the same from the same operands? Compares what they do, not their value ranges and hints. */
+/* Do both compute the same from the same operands? Value ranges and hints are not compared. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Range of the form over the axes' extents. */
 nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
 /* The same for an access, given that its guards hold. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in);
 
-/* Is the value the constant 0? -1: no. */
+/* Is the value the constant 0? False for id -1. */
 static inline bool nnc_kins_is_zero(const nnc_kernel *k, int32_t id)
 {
     return id >= 0 && k->ins[id].op == KO_const && k->ins[id].f == 0 && k->ins[id].i == 0;

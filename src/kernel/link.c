@@ -110,8 +110,8 @@ static int32_t append_ins(nl *l, int section, const nnc_kins *in)
     return l->n_item++;
 }
 
-/* True when the load is known to stay within its buffer from its axes and guards: each dimension of an operand is indexed by axes of its
- * own, so that one guard at most bounds it. */
+/* True when axes and guards prove that the load stays within its buffer. Each dimension of an operand has its own axes, so at most one
+ * guard bounds it. */
 static bool stays_inside(const nl *l, const nnc_kins *in)
 {
     nnc_span s = nnc_access_span(l->k, in);
@@ -123,8 +123,8 @@ static bool stays_inside(const nl *l, const nnc_kins *in)
     return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
 }
 
-/* Is the guard the nearest one in the chain for its index, up to a constant? The nearest ones keep a load inside: an operand has at most as
- * many dimensions as an instruction has guards. */
+/* Is the guard the nearest one in the chain for its index, up to a constant? The nearest guards keep a load inside its operand, and an
+ * instruction has room for one per dimension. */
 static bool is_nearest(const nx *t, int32_t guard, int32_t at)
 {
     for (int32_t i = guard; i != at; i = t->guard[i].parent)
@@ -133,7 +133,7 @@ static bool is_nearest(const nx *t, int32_t guard, int32_t at)
     return true;
 }
 
-/* All guards of the chain, or, where an instruction does not hold so many and a select follows the load, the nearest ones. */
+/* Sets all guards of the chain, or only the nearest ones if there are too many and a select follows the load. */
 static void set_guards(nl *l, nnc_kins *in, int32_t guard)
 {
     const nx *t = l->t;
@@ -150,7 +150,7 @@ static void set_guards(nl *l, nnc_kins *in, int32_t guard)
     }
 }
 
-/* The load of a value that an earlier stage has stored, or -1. */
+/* Adds the load of a value that an earlier stage stored; -1: none did. */
 static int32_t add_reused(nl *l, int section, int32_t id)
 {
     for (int i = 0; i < l->n_reuse; i++)
@@ -181,7 +181,7 @@ static void store_reused(nl *l, int section, int32_t id, int32_t x)
         }
 }
 
-/* The stores of results that instruction `id` computes. */
+/* Adds the stores of results that instruction `id` computes. */
 static void put_early(nl *l, int section, int32_t id, int32_t x)
 {
     for (int i = 0; i < l->n_early && x >= 0; i++)
@@ -232,7 +232,7 @@ static int32_t place(nl *l, int section, int32_t id)
     return l->placed[id] = x;
 }
 
-/* Is the kernel one sum of products, and what is computed of it? */
+/* Is the kernel one sum of products with an epilogue? */
 static bool is_product(const nl *l)
 {
     bool product = l->n_stage == 2 && l->t->n_reduce == 1;
@@ -244,8 +244,8 @@ static bool is_product(const nl *l)
     return product;
 }
 
-/* Moves what only the epilogue of a product uses after its sums: a register block needs its registers for these (an SGD update of 512x256
- * weights by 32 rows, one thread: 127 us with the old weights loaded first, 110 so). */
+/* Moves values that only a product's epilogue uses, such as old weights of an update, after its sums. A register block needs its registers
+ * for the sums. */
 static void sink_operands(nl *l)
 {
     enum { BEFORE = 1, BODY = 2, EPILOGUE = 3 }; /* sections */

@@ -21,11 +21,11 @@ typedef struct nl_stage {
 typedef struct nl_reuse {
     int32_t producer, consumer; /* instructions of the trace */
     int32_t buf;
-    bool stored;                /* by an earlier nl_reuse of the same producer */
+    bool stored;                /* an earlier nl_reuse of the same producer stores it */
     nnc_affine at, store_at;    /* in the consumer's axes; in the producer's */
 } nl_reuse;
 
-/* A result that a reduction computes on its way, element by element: stored there instead of in a stage of its own. */
+/* A result whose elements a reduction computes anyway: it is stored there, not in a stage of its own. */
 typedef struct nl_early {
     int32_t producer, store; /* instructions of the trace */
     nnc_affine at;           /* in the producer's axes */
@@ -49,11 +49,11 @@ typedef struct nl {
     int n_reuse;
     nl_early early[NX_REUSED];
     int n_early;
-    bool leaves;      /* a load is not known to stay within its buffer */
+    bool leaves;      /* a load may leave its buffer */
     bool oom;
 } nl;
 
-/* axes.c: outer axes get the first numbers, else in the order in which they are; those without a stage are removed. */
+/* axes.c: gives outer axes the first numbers, otherwise keeps the order; removes axes without a stage. */
 void nnc_kernel_outer_first(nnc_kernel *k);
 /* link.c: the stage of the instructions of a context; -1: they depend on outer axes only. */
 int nl_stage_of(const nl *l, int ctx);

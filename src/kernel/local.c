@@ -1,13 +1,12 @@
 /* kernel/local.c -- windows over computed values. Where windows overlap, an elementwise producer inside the kernel would be computed once
- * for each window that reads it. Instead a stage of its own computes it into a tmp buffer, over all axes within a row, and the windows
- * read it there:
+ * for each window that reads it. Instead a stage of its own computes it into a tmp buffer, over all axes within a row, for the windows.
  *
  *     for i, j                                            for i
  *       y[i, j] = max r, q: f(x[i + r, j + q])     ->       t[m, n] = f(x[i + m, n])                       for m < R, all n
- *                                                          y[i, j] = max r, q: t[r, j + q]                for all j
+ *                                                          y[i, j] = max r, q: t[r, j + q]                for all j.
  *
- * Rows overlap from one i to the next, so that a schedule may keep them in a ring. Where windows reach over the operand's edge, the
- * places beyond it are stages of their own, so that the one between asks for no edge along a row. */
+ * Rows overlap from one i to the next, so that a schedule may keep them in a ring. Where windows reach over the operand's edge, separate
+ * stages compute the places beyond it: the stage between needs no edge conditions along a row. */
 #include "kernel/kernel.h"
 
 enum {
@@ -24,8 +23,8 @@ typedef struct local {
     nnc_arena *a;
     nnc_kform *form; /* of from's instructions */
     int stage; /* of from: the windows */
-    int32_t x; /* of from: the value that is stored */
-    bool *cone; /* of from: what x is computed from */
+    int32_t x; /* instruction of `from`: the stored value */
+    bool *cone; /* instructions of `from` that x is computed from */
     int inner; /* from this outer axis of `from` on, axes become map axes */
     int with
         [NNC_KAXES]; /* by reduce axis: the outer axis that advances with it; by outer axis: the reduce axis; or -1 */
@@ -34,9 +33,9 @@ typedef struct local {
         own[NNC_KAXES]; /* by axis: the storing stage's, the windows' axis of k, or -1 */
     int dim[NNC_KAXES], n_dim; /* axes along which values are stored, rows first */
     int64_t stride[NNC_KAXES]; /* of these axes: in the buffer */
-    int split; /* that of them which is divided at the edges, or -1 */
+    int split; /* the one of them that is divided at the edges, or -1 */
     int64_t from_at[SEGMENTS + 1]; /* first place of each segment, and the end */
-    int piece[SEGMENTS]; /* its axis of k, or -1: there is none */
+    int piece[SEGMENTS]; /* its axis of k; -1: none */
     int segment; /* the current one */
     int32_t *copy[3]; /* by section and instruction of from */
     int32_t most; /* instructions of k */
@@ -45,7 +44,8 @@ typedef struct local {
 
 /* ---- what is there -------------------------------------------------------------------------------------------------- */
 
-/* Finds the one stage with axes, all of them reduced, the last one; its one reduction; and the kernel's one store, in its post. */
+/* Finds the only stage with axes, which is the last and has only reduce axes. Also its only reduction, and the kernel's only store, in its
+ * post. */
 static bool find_stage(local *l, int32_t *reduce)
 {
     const nnc_kernel *k = l->from;
@@ -80,7 +80,7 @@ static void mark_cone(local *l, int32_t id)
         mark_cone(l, l->from->ins[id].arg[j]);
 }
 
-/* The value that windows read, of a sum of products the first factor. False: it is a load, or does not depend on the windows. */
+/* Finds the value that windows read; in a sum of products the first factor. False: it is a load, or does not depend on the windows. */
 static bool find_value(local *l, int32_t reduce)
 {
     const nnc_kernel *k = l->from;
@@ -97,7 +97,7 @@ static bool find_value(local *l, int32_t reduce)
 
 /* ---- axes ----------------------------------------------------------------------------------------------------------- */
 
-/* Calls each(l, form, r, a) for every form that decides what the value is; false once it is. */
+/* Calls each(l, form, r, a) for every form on which the value depends, until it returns false. */
 typedef bool (*form_rule)(const local *l, const nnc_affine *e, int r, int a);
 
 static bool all_forms(const local *l, form_rule rule, int r, int a)
@@ -143,7 +143,7 @@ static int64_t first_step(const local *l, int r, int a)
     return 0;
 }
 
-/* Pairs each reduce axis with the outer axis beside it, that of the least step. True: some windows overlap. */
+/* Pairs each reduce axis with the outer axis that moves the same forms with the least step. True: some windows overlap. */
 static bool pair_axes(local *l)
 {
     const nnc_kernel *k = l->from;
@@ -168,7 +168,7 @@ static bool pair_axes(local *l)
     return overlap;
 }
 
-/* Extent of what windows along reduce axis r read, for all points of its outer axis. */
+/* Extent that windows along reduce axis r read, over all points of its outer axis. */
 static int64_t reach(const local *l, int r)
 {
     const nnc_kaxis *x = l->from->axis;
@@ -182,8 +182,8 @@ static int add_axis(local *l, nnc_kaxis_kind kind, int64_t extent)
     return l->k.n_axis++;
 }
 
-/* The first outer axis whose places are stored: that of the rows where a buffer for all of them is small and other axes keep threads busy,
- * otherwise the next. */
+/* The first outer axis whose places are stored. It is that of the rows where a buffer for all of them is small and other axes keep threads
+ * busy, otherwise the next. */
 static int first_inner(const local *l)
 {
     const nnc_kernel *k = l->from;
@@ -197,7 +197,7 @@ static int first_inner(const local *l)
     return last || (points >= MANY_POINTS && all <= SMALL_BUFFER) ? rows : rows + 1;
 }
 
-/* The condition lo <= f < hi of an instruction that depends on nothing but place w of the split axis, as *from <= w < *to. */
+/* Converts a condition lo <= f < hi that depends only on place w of the split axis to *from <= w < *to. */
 static void condition(
     const local *l, const nnc_affine *e, int64_t lo, int64_t hi, int64_t *from, int64_t *to)
 {
@@ -214,7 +214,7 @@ static void condition(
         *to = nnc_min64(*to, nnc_ceildiv(hi - f.c, step));
 }
 
-/* Is the comparison one of a form with a number? */
+/* Does the instruction compare a form with a number? */
 static bool is_limit(const local *l, int32_t id, int64_t *limit)
 {
     const nnc_kins *in = &l->from->ins[id];
@@ -272,8 +272,8 @@ static void find_dims(local *l)
     }
 }
 
-/* Axes: the outer ones before `inner`; the storing stages', rows first; the windows' reduce axes; their map axes, last so that vectors
- * run along the last. */
+/* Orders the axes: the outer ones before `inner`; the storing stages', rows first; the windows' reduce axes; their map axes. Vectors run
+ * along the last map axis. */
 static bool lay_axes(local *l)
 {
     const nnc_kernel *k = l->from;
@@ -333,7 +333,8 @@ static int32_t append(local *l, nnc_kins in)
     return l->k.n_ins++;
 }
 
-/* The form in a section's axes. In FILL an outer axis that is paired counts with its reduce axis, and places from the segment's first. */
+/* The form over a section's axes. In FILL a paired outer axis and its reduce axis are one axis of places, counted from the segment's
+ * first. */
 static nnc_affine moved(const local *l, section s, const nnc_affine *e)
 {
     nnc_affine f = {.c = e->c};
@@ -394,7 +395,7 @@ static int32_t put_load(local *l)
 
 static int32_t copy_ins(local *l, section s, int32_t id);
 
-/* Moves the guards, without those that always hold here. False: one never does. */
+/* Moves the guards, except those that always hold here. False: one never holds. */
 static bool move_guards(local *l, section s, nnc_kins *in)
 {
     uint8_t n = 0;
@@ -415,7 +416,7 @@ static bool move_guards(local *l, section s, nnc_kins *in)
     return true;
 }
 
-/* Whether a condition holds here: 0, 1, or -1: at some points. */
+/* Does a condition hold here? 0: nowhere, 1: everywhere, -1: at some points. */
 static int holds(const local *l, section s, int32_t id)
 {
     const nnc_kins *in = &l->from->ins[id];
@@ -433,7 +434,7 @@ static int holds(const local *l, section s, int32_t id)
     return (x.lo >= limit) == (in->sop == SC_ge);
 }
 
-/* The instruction that an operation with a condition known here is instead, or -1. */
+/* The operand that replaces a select or `and` with a condition known here; or -1. */
 static int32_t decided(local *l, section s, const nnc_kins *in)
 {
     if (in->op != KO_sop || (in->sop != SC_select && in->sop != SC_and))
@@ -444,7 +445,7 @@ static int32_t decided(local *l, section s, const nnc_kins *in)
     return x == 1 ? copy_ins(l, s, in->arg[1]) : y == 1 ? copy_ins(l, s, in->arg[0]) : -1;
 }
 
-/* The copy of an instruction in a section, with those that it needs. */
+/* Copies an instruction into a section, with those that it needs. */
 static int32_t copy_ins(local *l, section s, int32_t id)
 {
     if (id < 0 || l->copy[s][id] >= 0 || l->oom || l->full)

@@ -1,6 +1,5 @@
-/* kernel/loop.c -- kernels of ops that run in order along an axis (CL_loop). Each is a kernel of its own, written by hand and not
- * traced: a stage whose first own axis is `seq`, at whose points it reads what it has accumulated or stored at earlier ones. The other
- * dimensions are outer axes. */
+/* kernel/loop.c -- kernels of ops that run in order along an axis (CL_loop), written by hand and not traced. Each has a stage whose first
+ * own axis is `seq`. At its points the stage reads what it accumulated or stored at earlier ones. The other dimensions are outer axes. */
 #include "kernel/loop.h"
 
 #include <math.h>
@@ -245,7 +244,7 @@ void lp_post(lp *p)
 
 /* ---- running sums and products --------------------------------------------------------------- */
 
-/* Where a step is along the axis, whose extent is n. */
+/* Position along the axis, of extent n, at a step. */
 static nnc_affine position(const lp *p, const nnc_affine *step, int64_t n)
 {
     nnc_affine e = {.c = n - 1};
@@ -255,7 +254,7 @@ static nnc_affine position(const lp *p, const nnc_affine *step, int64_t n)
     return e;
 }
 
-/* Sums of floats are in f64: those of f32 lose a digit for each hundred terms, and each is a result. */
+/* Sums of floats are in f64, since each partial sum is a result, and sums in f32 lose a digit for each hundred terms. */
 static void scan(lp *p)
 {
     const nnc_type *x = nnc_typeof(p->g, p->n->in[0]);
@@ -279,7 +278,7 @@ static void scan(lp *p)
     lp_store(p, 0, &at, lp_cast(p, v, d));
 }
 
-/* What came before is read from the result. */
+/* Previous steps' values are read from the result. */
 static void linear_scan(lp *p)
 {
     const nnc_type *x = nnc_typeof(p->g, p->n->in[0]);
@@ -300,7 +299,7 @@ static void linear_scan(lp *p)
 
 /* ---- scattering ------------------------------------------------------------------------------ */
 
-/* The value that an update gives, where `from` is the one that is there. */
+/* The value after an update; `from`: the value before. */
 static int32_t updated(lp *p, const nnc_attr *how, int32_t from, int32_t x)
 {
     const char w = how->word[1]; /* add, mul, min, max */
@@ -312,7 +311,7 @@ static int32_t updated(lp *p, const nnc_attr *how, int32_t from, int32_t x)
         from, x, -1);
 }
 
-/* Element `at` of the result, at computed index i besides, becomes x or what it and x make. Within guards e < n of the dimensions. */
+/* Updates the result's element at form `at` and computed index i with x, within guards e < n of the dimensions. */
 static void put(lp *p, const lp_map *at, int32_t i, int64_t scale, int64_t limit, int32_t x,
     const nnc_type *within, const lp_map *where, uint32_t except)
 {
@@ -329,7 +328,7 @@ static void put(lp *p, const lp_map *at, int32_t i, int64_t scale, int64_t limit
             lp_guard(p, &where->d[d], within->dim[d], -1);
 }
 
-/* The first stage: y = x, which is not read where it is a number in every element. at: the dimensions of outer axes. */
+/* The first stage: y = x; if all elements of x are one number, x is not read. at: the dimensions of outer axes. */
 static void copy(lp *p, const nnc_type *x, lp_map at, uint32_t inner)
 {
     uint32_t axes = 0;

@@ -9,7 +9,7 @@ typedef struct lp {
     const nnc_node *n;
     nnc_arena *a;
     nnc_kernel *k;
-    int n_arg; /* buffers that are arguments; then up to LP_TMP that are none */
+    int n_arg; /* number of argument buffers; up to LP_TMP tmp buffers follow */
     size_t cap_ins, cap_stage;
     bool oom;
 } lp;
@@ -21,7 +21,7 @@ typedef struct lp_map {
     nnc_affine d[NNC_MAX_RANK];
 } lp_map;
 
-/* A new axis, as a form; an outer one of extent 1 is none. */
+/* Adds an axis and returns it as a form; an outer axis of extent 1 is not added. */
 nnc_affine lp_axis(lp *p, nnc_kaxis_kind kind, bool seq, int64_t extent);
 /* Outer axes for the dimensions of t that are not in the set `except`. */
 lp_map lp_outer(lp *p, const nnc_type *t, uint32_t except);
@@ -32,22 +32,22 @@ int32_t lp_const(lp *p, nnc_dtype d, double v);
 int32_t lp_int(lp *p, nnc_dtype d, int64_t v);
 int32_t lp_index(lp *p, const nnc_affine *axis); /* the position on an axis */
 int32_t lp_sop(lp *p, nnc_sop op, int32_t a, int32_t b, int32_t c);
-int32_t lp_cast(lp *p, int32_t x, nnc_dtype to); /* none where x has the type */
+int32_t lp_cast(lp *p, int32_t x, nnc_dtype to); /* no instruction if x has the type */
 int32_t lp_load(lp *p, int operand, const lp_map *at);
 int32_t lp_load_result(lp *p, int result, const lp_map *at);
 /* A tmp buffer, and its element `at`. */
 int lp_tmp(lp *p, nnc_dtype d, int64_t numel);
 int32_t lp_load_tmp(lp *p, int buf, nnc_affine at);
 void lp_store_tmp(lp *p, int buf, nnc_affine at, int32_t x);
-/* The last load or store at a computed index besides: `scale` elements for each, clamped below `limit`. */
+/* Adds a computed index to the last load or store: `scale` elements per unit, clamped below `limit`. */
 void lp_at(lp *p, int32_t index, int64_t scale, int64_t limit);
-/* An index as i64, a negative one of a signed type counted from the end. */
+/* An index as i64; negative indices of signed types count from the end. */
 int32_t lp_whole(lp *p, int32_t index, int64_t extent);
-/* Limits the last load or store to where 0 <= e < n; a load gives `fill` elsewhere. */
+/* Limits the last load or store to 0 <= e < n; elsewhere a load gives `fill`. */
 void lp_guard(lp *p, const nnc_affine *e, int64_t n, int32_t fill);
 void lp_store(lp *p, int result, const lp_map *at, int32_t x);
 int32_t lp_reduce(lp *p, nnc_kred kind, bool running, int32_t x, int32_t mask);
-/* The stage with these own axes; its instructions follow, up to lp_post those of its body. */
+/* Begins a stage with these own axes. Instructions up to lp_post are its body, then follows its post. */
 void lp_stage(lp *p, uint32_t axes);
 void lp_post(lp *p);
 

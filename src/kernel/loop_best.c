@@ -1,14 +1,14 @@
-/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first, the lower index first among equals, a NaN
- * larger than all numbers. Each result is the best of the elements that come after the one before, in this order.
+/* kernel/loop_best.c -- the kernel of topk: the k best of a row of n elements, best first. Among equals the lower index is first, and a NaN
+ * is larger than all numbers. Each result is the best of the elements after the previous result, in this order.
  *
- *     for t in order: y[t] = best of x[i], all i that come after y[t-1]                       k n comparisons
+ *     for t in order: y[t] = best of x[i], all i that come after y[t-1]                       k n comparisons.
  *
- * Long rows are divided into blocks of about sqrt(n) elements, and a table keeps the best element of each that is no result yet. A
- * result leaves a gap in its own block alone: n + 2 k sqrt(n) comparisons, all of one step independent.
+ * Long rows are divided into blocks of about sqrt(n) elements. A table keeps each block's best element that is not yet a result. A result
+ * leaves a gap only in its own block: n + 2 k sqrt(n) comparisons, all of one step independent.
  *
- *     for b: best[b] = best of block b
- *     for t in order: c = the block of y[t-1]
- *         best[c] = best of those of block c that come after y[t-1];  y[t] = best of best[b], all b
+ *     for b: best[b] = best of block b.
+ *     for t in order: c = the block of y[t-1].
+ *         best[c] = best of those of block c that come after y[t-1];  y[t] = best of best[b], all b.
  *
  * The second stage reduces over one axis for the best of block c and for the best of the table's other entries. */
 #include "kernel/loop.h"
@@ -23,10 +23,11 @@ typedef struct row {
     bool largest;
     int64_t k, n, stride;
     nnc_affine step,
-        r; /* the result; elements of the row or of a block, and entries of the table */
+        r; /* axes: results; elements of the row or of a block, and entries of the table */
     int64_t each, blocks; /* elements of a block; their number */
-    int value, index; /* the table; index -1: all of the block are results */
-    nnc_dtype d; /* of indices: i32 where they fit, since vectors have twice as many */
+    int value,
+        index; /* tmp buffers of the table; index -1: all elements of the block are results */
+    nnc_dtype d; /* of indices: i32 if they fit, since a vector has twice as many */
 } row;
 
 /* The result of the step before. */
@@ -70,13 +71,14 @@ static int32_t element(const row *w, nnc_affine from, int32_t i, int64_t n)
     return v;
 }
 
-/* The number of the best of some elements. Of f64 where NaN comes last: the least number, how many numbers there are, and the first NaN. */
+/* Reductions that find the index of the best element. For f64 where NaN comes last: the least number, the count of numbers, and the first
+ * NaN. */
 typedef struct best {
     int32_t first, numbers, nan;
 } best;
 
-/* A reduction takes NaN for the best. Of the smallest, NaN is compared as infinity and infinity as a smaller number, which f64 has for
- * narrower types only. */
+/* A reduction takes NaN as the best. To find the smallest, NaN becomes infinity, and infinity a smaller f64, which exists only for narrower
+ * types. */
 static best best_of(const row *w, int32_t v, int32_t mask)
 {
     lp *p = w->p;
@@ -97,7 +99,7 @@ static best best_of(const row *w, int32_t v, int32_t mask)
     return b;
 }
 
-/* In the code after the reductions: the number that they found. */
+/* In the post: the index that the reductions found. */
 static int32_t found(const row *w, best b)
 {
     return b.nan < 0 ? b.first
@@ -151,8 +153,8 @@ static void search(row *w)
 
 /* ---- long rows ------------------------------------------------------------------------------- */
 
-/* The block of an element: its number, its first element, and the one from which its elements are read: those of the last block with some
- * of the block before it. */
+/* The block of an element: its number, its first element, and where reading begins. A last block that is not full is read together with the
+ * end of the block before it. */
 typedef struct block {
     int32_t number, begin, from;
 } block;
@@ -167,13 +169,13 @@ static block block_of(const row *w, int32_t index)
     return c;
 }
 
-/* The block of the result before, or block 0. */
+/* The block of the previous result, or block 0. */
 static block last_block(const row *w, previous q)
 {
     return block_of(w, lp_sop(w->p, SC_max, q.index, integer(w, 0), -1));
 }
 
-/* May x at index i, which was read for block c, be the next result of this block? */
+/* May x at index i, read for block c, be this block's next result? */
 static int32_t is_left_in(const row *w, int32_t x, int32_t i, previous q, block c)
 {
     int32_t left = is_left(w, x, i, q);
@@ -215,7 +217,7 @@ static void fill_table(const row *w, nnc_affine b)
     lp_store_tmp(p, w->value, b, element(w, (nnc_affine){0}, i, w->n));
 }
 
-/* The best of the last result's block, and of the table's other blocks. */
+/* Finds the best element of the last result's block, and the best of the table's other blocks. */
 static void find_best(const row *w, best of[2])
 {
     lp *p = w->p;
@@ -269,11 +271,10 @@ static void tournament(row *w)
 
 /* ---- sorting --------------------------------------------------------------------------------- */
 
-/* Two lists of the row's elements and of their indices, which are read and written in turn: by tmp buffer. */
+/* Two lists of the row's elements and indices, as tmp buffers. Passes read one and write the other, in turn. */
 typedef struct lists {
     int value, index, widths, taken;
-    nnc_affine pass,
-        i; /* merging sorted runs of 2^pass elements; number i of the list that this gives */
+    nnc_affine pass, i; /* axes: passes of merging sorted runs; element i of a pass' output list */
 } lists;
 
 static int32_t at_index(const row *w, int buf, int32_t i)
@@ -322,8 +323,8 @@ static void find_widths(const row *w, const lists *l)
     lp_store_tmp(p, l->widths, l->pass, lp_sop(p, SC_add, n, n, -1));
 }
 
-/* One step of merging two neighbouring runs: element i is the next of the first run, or of the second where that comes before it. taken[0]:
- * the next of the first run. */
+/* One step of merging two neighbouring runs: element i is the next one of the first run, or the second run's if that is better. taken[0]:
+ * position in the first run. */
 static void merge(const row *w, const lists *l)
 {
     lp *p = w->p;
@@ -386,7 +387,7 @@ static void sort(row *w)
 
 void lp_best(lp *p)
 {
-    /* Elements of a block: a vector of them. Bytes that a sort has for its lists: a thread of a GPU has 512 KiB. */
+    /* LEAST: elements of a block, a vector of them. LISTS: most bytes of a sort's lists; a GPU's thread has 512 KiB. */
     enum { LEAST = 16, LISTS = 480 << 10 };
     const nnc_type *x = nnc_typeof(p->g, p->n->in[0]);
     int64_t stride[NNC_MAX_RANK], bytes;

@@ -1,7 +1,7 @@
-/* kernel/loop_recurrent.c -- kernels of lstm, gru, rnn, and of their gradients: for each step of time and each element j of the state,
- * a column of R for each gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of
- * the batch are outer axes. lstm keeps c in its second result. Panels of R hold what neighbours j need of all gates for one k after the
- * other.
+/* kernel/loop_recurrent.c -- kernels of lstm, gru, rnn, and of their gradients. For each time step and element j of the state, they
+ * multiply a column of R for each gate by the previous state. That is the previous step's row of the result. Then they apply the gates'
+ * functions. Rows of the batch are outer axes. lstm keeps c in its second result. Panels of R hold the values of all gates for neighbouring
+ * j, for one k after the other.
  *
  *     for b: for t in order: for j:
  *         s_g = sum over k of R[k, g H + j] h(k)      h(k) = t > 0 ? y[t-1, b, k] : h0[b, k]
@@ -29,7 +29,7 @@ static int32_t before(const cell *c, const nnc_affine *at)
     return h;
 }
 
-/* Gate g's column of R times the state, which is h. */
+/* Gate g's column of R times state h. */
 static int32_t product(const cell *c, int g, int32_t h)
 {
     lp *p = c->p;
@@ -51,7 +51,7 @@ static int32_t gate(const cell *c, int g, int32_t sum, nnc_sop f)
     return lp_sop(c->p, f, lp_sop(c->p, SC_add, input(c, g), sum, -1), -1, -1);
 }
 
-/* next, but what was before where the row has ended. */
+/* `next`, or `was` once the row has ended. */
 static int32_t while_live(const cell *c, int32_t next, int32_t was)
 {
     lp *p = c->p;
@@ -132,7 +132,7 @@ void lp_recurrent(lp *p)
     lp_store(p, 0, &(lp_map){{c.t, c.b, c.j}}, y);
 }
 
-/* From the last step to the first; all gates of the step after it times W are the sum. */
+/* Runs from the last step to the first. The sum is over all gates of the following step, times W. */
 void lp_recurrent_grad(lp *p)
 {
     const nnc_type *dy = nnc_typeof(p->g, p->n->in[0]), *x = nnc_typeof(p->g, p->n->in[1]);

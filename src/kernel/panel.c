@@ -1,11 +1,11 @@
-/* kernel/panel.c -- contractions that compute what they sum (a prologue). The sums of all panels of the weights read the same source, and
- * each would compute it again. With the directive `panel` a worker computes the source of a block once, into its scratch memory, before
- * the block's first panel:
+/* kernel/panel.c -- contractions that compute their source (a prologue). The sums of all panels of the weights read the same source, and
+ * each would compute it again. With the directive `panel` a worker computes the source of a block once, into its scratch memory, before the
+ * block's first panel.
  *
  *     for blocks of the source                              for blocks of the source
  *       for panels of the weights                             t[u, c] = f(x[u, c])               for all u of the block, all c
  *         y[u, o] = sum c: f(x[u, c]) w[o, c]        ->       for panels of the weights
- *                                                               y[u, o] = sum c: t[u, c] w[o, c]
+ *                                                               y[u, o] = sum c: t[u, c] w[o, c].
  *
  * The kernel stays as it is: the directive only changes how it is computed. */
 #include "kernel/kernel.h"
@@ -36,7 +36,7 @@ static int32_t source_of(const nnc_kernel *k, const nnc_kstage **stage)
     return f->op == KO_sop && (f->sop == SC_fma || f->sop == SC_mul) ? f->arg[0] : -1;
 }
 
-/* Adds what the set's instructions are computed from. */
+/* Adds the operands of the set's instructions. */
 static void add_operands(const nnc_kernel *k, nnc_kset *s)
 {
     for (int i = k->n_ins; i-- > 0;)
@@ -52,7 +52,7 @@ void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone)
     add_operands(k, cone);
 }
 
-/* Places in the panel: the axes of the sum innermost, then the tiled outer axes, which count from the block's first point. */
+/* Lays out the panel: the axes of the sum innermost, then the tiled outer axes, which count from the block's first point. */
 static bool lay_out(const nnc_kernel *k, nnc_kpanel *p)
 {
     int64_t n = 1;

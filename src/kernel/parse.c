@@ -133,7 +133,7 @@ static bool get_buf(parser *p, int16_t *out)
     return *out >= 0 || fail(p, "a buffer's name before this");
 }
 
-/* index: the argument that a computed index becomes */
+/* index: receives the computed index' argument */
 static bool get_access(parser *p, nnc_kins *in, int32_t *index)
 {
     if (!get_buf(p, &in->buf))

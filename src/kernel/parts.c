@@ -1,4 +1,4 @@
-/* kernel/parts.c -- takes a kernel of several products apart (chain.c): into kernels that run one after the other for each block of rows.
+/* kernel/parts.c -- divides a kernel of several products (chain.c) into kernels that run one after the other for each block of rows.
  *
  *     for blocks of rows                                  for blocks of rows
  *       for rows i of the block                             for rows i of the block:  t[i, j] = sum d: q[i, d] k[j, d]
@@ -8,12 +8,12 @@
  *
  * A product's map axes are outer axes of its kernel, so that it is an ordinary product, in strips of rows.
  *
- * Where windows read what a product computes, the text has a row of the tmp buffer for each row m of point i's window, and neighbouring
- * points have rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once:
+ * Where windows read a product's result, the text has a row of the tmp buffer for each row m of point i's window. Neighbouring points have
+ * rows in common. All that the product reads advances with step i + m. So its part computes each row of a block once.
  *
  *     for rows i of the block:  t[i + m] = ... for m < 3     ->      for j < rows of the block + 2:  t[block + j] = ...
  *
- * Stages of a part that pass on each point's elements of map axes are nested in these axes, and their buffer has one point's elements:
+ * Some parts' stages pass on each point's elements of map axes. They are nested in these axes, and their buffer has one point's elements.
  *
  *     for points p, i:  t[p, i] = ...                        ->      for points p:
  *     for points p, j:  ... = t[p, j]                                  for i:  t[i] = ...
@@ -25,7 +25,7 @@ static bool is_access(const nnc_kins *in)
     return in->op == KO_load || in->op == KO_store;
 }
 
-/* A stage that sums products for each point of its map axes. */
+/* Does the stage sum products for each point of its map axes? */
 static bool is_product(const nnc_kernel *k, const nnc_kstage *s)
 {
     int sums = 0;
@@ -55,7 +55,7 @@ static int end_ins(const nnc_kernel *k, const nnc_kpart *p)
     return k->stage[p->end - 1].post1;
 }
 
-/* The last axis of each of the part's stages: their vectors run along them. */
+/* The last axis of each of the part's stages, along which their vectors run. */
 static uint32_t last_axes(const nnc_kernel *k, const nnc_kpart *p)
 {
     uint32_t last = 0;
@@ -64,7 +64,7 @@ static uint32_t last_axes(const nnc_kernel *k, const nnc_kpart *p)
     return last;
 }
 
-/* Do values pass from part to part in buffers alone? */
+/* Do values pass between parts only in buffers? */
 static bool is_apart(const nnc_kernel *k, const nnc_kpart *p)
 {
     for (int i = first_ins(k, p); i < end_ins(k, p); i++)
@@ -107,7 +107,7 @@ static int64_t end_within(const nnc_kernel *k, const nnc_kpart *p, int b, uint32
     return end;
 }
 
-/* The axes of `nest` along which all accesses to buffer b advance alike; 0: their points have elements in common. */
+/* The axes of `nest` along which all accesses to buffer b advance equally; 0: points share elements. */
 static uint32_t keeps_apart(const nnc_kernel *k, const nnc_kpart *p, int b, uint32_t nest)
 {
     const nnc_kins *at = NULL;
@@ -134,8 +134,8 @@ static uint32_t keeps_apart(const nnc_kernel *k, const nnc_kpart *p, int b, uint
     return nest;
 }
 
-/* Map axes, the last one of a stage excepted, that may enclose all stages of the part, which pass on elements at equal points of them. 0:
- * there are none. */
+/* Map axes that may enclose all stages of the part, because stages pass on elements at equal points of them; 0: none. A stage's last map
+ * axis is excluded. */
 static uint32_t nest_of(const nnc_kernel *k, const nnc_kpart *p)
 {
     enum { LOADS = 1, STORES = 2 };
@@ -202,7 +202,7 @@ int nnc_parts_tiled(const nnc_kernel *k)
     return -1;
 }
 
-/* The one store to tmp buffer b, and its stage; NULL: there are several. */
+/* The only store to tmp buffer b, and its stage; NULL: there are several. */
 static const nnc_kins *only_store(const nnc_kernel *k, int b, const nnc_kstage **stage)
 {
     const nnc_kins *store = NULL;
@@ -218,7 +218,7 @@ static const nnc_kins *only_store(const nnc_kernel *k, int b, const nnc_kstage *
     return store;
 }
 
-/* Does all that the stage reads from operands depend on outer axis u and on m as *step u + m? Finds the step. */
+/* Do all operand loads of the stage depend on outer axis u and m only as *step u + m? Finds the step. */
 static bool advances(const nnc_kernel *k, const nnc_kstage *s, int u, int m, int64_t *step)
 {
     int64_t want;
@@ -240,7 +240,7 @@ static bool advances(const nnc_kernel *k, const nnc_kstage *s, int u, int m, int
     return *step > 0;
 }
 
-/* Rows of windows in a tmp buffer: row m of point i of outer axis u is row step i + m of one sequence. */
+/* Overlapping rows of windows in a tmp buffer: row m of point i of outer axis u is row step i + m of one sequence. */
 typedef struct overlap {
     int u, m;
     int64_t step;
@@ -274,7 +274,7 @@ int nnc_parts_axis(const nnc_kernel *k)
     return -1;
 }
 
-/* Elements from one row of a tmp buffer to the next. Rows at multiples of few sets would compete for these: a line more. */
+/* Elements from one row of a tmp buffer to the next. Adds a cache line where rows would compete for few cache sets. */
 static int64_t row_of(const nnc_kernel *k, int buf)
 {
     enum { LINE = 64, SETS = 512 };
@@ -353,7 +353,7 @@ bool nnc_parts_nested(const nnc_kernel *k, nnc_arena *a, nnc_kernel *out, uint32
     return out->ins && out->buf;
 }
 
-/* The rows that windows read of what the part computes; false: it has none. */
+/* The rows that windows read of the part's result; false: there are none. */
 static bool part_overlap(const nnc_kernel *k, const nnc_kpart *p, const int64_t *row, overlap *o)
 {
     for (int i = first_ins(k, p); i < end_ins(k, p) && p->product; i++)
@@ -470,7 +470,7 @@ static bool take_ins(const nnc_kernel *k, int tiled, nnc_kpart *p, const int64_t
     return q->ins != NULL;
 }
 
-/* What k's schedule says of the part's axes. Its units are those of a block of k's, one after the other. */
+/* Takes the directives of k's schedule for the part's axes. The part runs its own work items within a block of k's, one after another. */
 static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     nnc_kschedule *s = &p->k.sched;
@@ -496,8 +496,8 @@ static bool take_schedule(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
     return ok;
 }
 
-/* Makes outer axis u one of blocks, and m one of the rows of a block. False: a form does not advance along both alike, or the last block,
- * which is whole to this part, has rows that no bound keeps inside an operand. */
+/* Makes outer axis u count blocks, and m the rows of a block. False: a form does not advance along both alike, or rows of the last block
+ * may be outside an operand. The last block is whole to this part. */
 static bool join_rows(const nnc_kernel *k, const overlap *o, nnc_kpart *p)
 {
     const int u = p->to[o->u], m = p->to[o->m];

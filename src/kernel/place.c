@@ -1,8 +1,8 @@
-/* kernel/place.c -- whether a kernel may write a result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage, or several without axes of their own but for sums; one store of
- * the result without guards, after the reductions or on CPUs within its stage's, that visits every element exactly once; all loads of the
- * operand before it and directly at the stored index. Several results may each be over an operand of their own. A kernel that adds blocks
- * of terms to its results stores these before it reads all of its operands. */
+/* kernel/place.c -- whether a kernel may write a result over one of its operands. Every element must be read before it is written, in the
+ * same iteration. The rule is conservative. There is one stage, or several whose own axes are only reduced. The result has one store,
+ * without guards, that visits every element exactly once: after the reductions, or on CPUs within its stage's. All loads of the operand
+ * precede it, at the stored index. Several results may each be over an operand of their own. A kernel that adds blocks of terms to its
+ * results is excluded: it stores these before it reads all of its operands. */
 #include "kernel/kernel.h"
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *
     return true;
 }
 
-/* No two points of these axes have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
+/* Do all points of these axes have distinct places? Each axis' step must exceed the common reach of axes with smaller steps. */
 static bool distinct_places(const nnc_kernel *k, uint32_t axes, const nnc_affine *at)
 {
     int64_t reach = 0, way;
@@ -38,7 +38,7 @@ static bool distinct_places(const nnc_kernel *k, uint32_t axes, const nnc_affine
     }
 }
 
-/* Does each iteration of the outer axes run all stages from first to last, before or after each other one? */
+/* Does each iteration of the outer axes run all stages before the next iteration begins? */
 static bool runs_by_point(const nnc_kernel *k)
 {
     bool tmp = false;

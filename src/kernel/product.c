@@ -1,4 +1,4 @@
-/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a loop of their own, and
+/* kernel/product.c -- finds stages that are sums of products of two loads, which the interpreter runs in a special loop. Also finds
  * operands that a kernel updates. */
 #include "kernel/kernel.h"
 
@@ -40,7 +40,7 @@ bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_pro
     bool zero = f->op == KO_sop && f->sop == SC_fma && k->ins[f->arg[2]].op == KO_const &&
                 k->ins[f->arg[2]].f == 0;
     bool same = k->buf[x->buf].dtype == r->dtype && k->buf[w->buf].dtype == r->dtype;
-    for (int g = 0; g < x->n_guard; g++) /* of all lanes at once, or none */
+    for (int g = 0; g < x->n_guard; g++) /* the same for all lanes */
         same = same && (vec < 0 || x->guard[g].e.k[vec] == 0);
     return r->sop == KR_sum && r->arg[1] < 0 && !r->running &&
            (r->dtype == DT_f32 || r->dtype == DT_f64) &&

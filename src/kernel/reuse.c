@@ -1,7 +1,7 @@
 /* kernel/reuse.c -- values that several stages of a point need (softmax: the exponentials that were summed). A result that a reduction
- * computes on its way is stored there, if no other is left for its own stage. Otherwise cheap values are recomputed; expensive ones are
- * stored in a tmp buffer of the worker, if a row of them fits the nearest caches and rows are contiguous (a kernel over columns
- * recomputes, since its buffer would need an element for every lane). */
+ * computes on its way is stored there, if its own stage would have no other. Otherwise cheap values are recomputed. Expensive ones are
+ * stored in a tmp buffer of the worker, if a row of them fits the nearest caches and rows are contiguous. A kernel over columns recomputes
+ * them, since its buffer would need an element for every lane. */
 #include "kernel/link.h"
 #include <assert.h>
 #include <string.h>
@@ -25,8 +25,8 @@ static bool rows_along_memory(const nx *t)
     return false;
 }
 
-/* True when consumer p and producer q compute the same element of their value where p's own axes (those in `axes`) have the values of q's
- * mates. Fills mate[axis of p] = axis of q. */
+/* True when consumer p and producer q compute the same element of their value, if p's own axes (those in `axes`) equal q's mates. Fills
+ * mate[axis of p] = axis of q. */
 static bool mirrors(const nnc_kernel *k, const nnc_affine *p, const nnc_affine *q, int rank,
     uint32_t axes, uint32_t mates, int mate[])
 {
@@ -51,7 +51,7 @@ static bool mirrors(const nnc_kernel *k, const nnc_affine *p, const nnc_affine *
     return true;
 }
 
-/* True when every axis of the producer's context is a mate: an element of the buffer for each of the value. */
+/* True when every axis of the producer's context is a mate: the buffer then has an element for each of the value. */
 static bool covers(const nnc_kernel *k, uint32_t axes, const int mate[])
 {
     uint32_t seen = 0;
@@ -92,7 +92,7 @@ static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
     return true;
 }
 
-/* The instruction of the first stage before that of `consumer` that computes the same, or -1. */
+/* The equal instruction in the earliest stage before `consumer`'s, or -1. */
 static int32_t find_producer(const nl *l, int32_t consumer, int mate[])
 {
     const nx *t = l->t;
@@ -124,7 +124,7 @@ static bool is_reused(nl *l, int32_t consumer)
     return producer >= 0 && reuse(l, consumer, producer, mate);
 }
 
-/* The store at the place in memory that it has in the consumer's axes. */
+/* Moves a store to the reduction that computes its value, at the same place in memory. */
 static bool store_early(nl *l, int32_t store)
 {
     const nx_ins *o = &l->t->ins[store];

@@ -1,6 +1,6 @@
 /* kernel/ring.c -- tmp buffers whose rows overlap from one point of an outer axis to the next, so that a ring of rows may be kept. The
- * proof is by forms: where everything that the storing stage reads depends on outer axis a and on its row axis m as step a + m, row m of
- * point a is row m - step of point a + 1. */
+ * proof is by forms. Suppose all that the storing stage reads depends on outer axis a and its row axis m as step a + m. Then row m of point
+ * a is row m - step of point a + 1. */
 #include "kernel/kernel.h"
 
 static nnc_kform product_of(const nnc_kform *x, const nnc_kform *y)
@@ -50,7 +50,7 @@ nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a)
 
 /* ---- the storing stage ---------------------------------------------------------------------------------------------- */
 
-/* Does the form depend on outer axis and rows as step axis + row? Finds the step first. */
+/* Does the form depend on the outer axis and the row axis only as step axis + row? Finds the step first. */
 static bool advances(nnc_kring *r, const nnc_affine *e)
 {
     int64_t a = e->k[r->axis], m = e->k[r->row], want;
@@ -64,7 +64,7 @@ static bool advances(nnc_kring *r, const nnc_affine *e)
     return nnc_mul_ok(m, r->step, &want) && a == want;
 }
 
-/* Does the value, of an earlier stage, depend on the axis? */
+/* Does a value of an earlier stage depend on the axis? */
 static bool depends(const nnc_kernel *k, int32_t id, int axis, int depth)
 {
     const nnc_kins *in = &k->ins[id];
@@ -81,7 +81,7 @@ static bool depends(const nnc_kernel *k, int32_t id, int axis, int depth)
     return false;
 }
 
-/* The one store of the stage, to the buffer and at every point; NULL: there are others. */
+/* The stage's only store, if it is to the buffer and at every point; otherwise NULL. */
 static const nnc_kins *only_store(const nnc_kernel *k, const nnc_kstage *s, int buf)
 {
     const nnc_kins *store = NULL;
@@ -96,7 +96,7 @@ static const nnc_kins *only_store(const nnc_kernel *k, const nnc_kstage *s, int 
     return store;
 }
 
-/* Is the row axis the only axis along which the store moves to other rows, once for each? */
+/* Does the store change rows only along the row axis, by one row per index? */
 static bool stores_rows(
     const nnc_kernel *k, const nnc_kstage *s, const nnc_kins *store, const nnc_kring *r)
 {
@@ -109,7 +109,7 @@ static bool stores_rows(
            other.hi == 0 && place.k[r->axis] == 0 && nnc_stage_vec(k, s) != r->row;
 }
 
-/* The map axis of the first stage that stores to the buffer which counts its rows, or -1. */
+/* The map axis that counts the buffer's rows in the first stage that stores to it; or -1. */
 static int row_axis(const nnc_kernel *k, int buf, const nnc_kring *r)
 {
     for (int s = 0; s < k->n_stage; s++) {
@@ -127,7 +127,7 @@ static bool operand_advances(const nnc_kernel *k, const nnc_kstage *s, const nnc
 {
     enum { DEPTH = 8 };
     if (arg < 0 || (form[in - k->ins].ok && form[arg].ok))
-        return true; /* the user's form is looked at */
+        return true; /* the form of its user is checked instead */
     if (form[arg].ok)
         return advances(r, &form[arg].e);
     return arg >= s->body0 || !depends(k, arg, r->axis, DEPTH);
@@ -176,7 +176,7 @@ static bool reads_row(
            y.ok && y.lo >= 0 && y.hi < r->size && (v < 0 || row.k[v] == 0);
 }
 
-/* Stages that run along the rows store them; the others, which come later, read them. */
+/* Checks that stages along the rows store them, and that other, later stages read them. */
 static const char *stage_wrong(
     const nnc_kernel *k, int i, const nnc_kform *form, int buf, nnc_kring *r, bool *reads)
 {

@@ -1,8 +1,8 @@
-/* kernel/trace.c -- whether a set of nodes can be one generated kernel, and its instructions: see trace.h for the idea, trace_move.c
- * for movement, trace_contract.c for contractions, trace_ins.c for the instructions.
+/* kernel/trace.c -- whether a set of nodes can be one generated kernel, and its instructions. See trace.h for the idea, trace_move.c for
+ * movement, trace_contract.c for contractions, trace_ins.c for the instructions.
  *
- * Cost: each attempt visits a value once per context that needs it; attempts are repeated once per split axis or segmented dimension,
- * of which there are at most NNC_KAXES. */
+ * Cost: each attempt visits a value once per context that needs it. Attempts are repeated once per split axis or segmented dimension, of
+ * which there are at most NNC_KAXES. */
 #include "kernel/trace.h"
 
 #include <assert.h>
@@ -148,7 +148,7 @@ bool nx_split(nx *t, int axis, int64_t place)
     return t->restart = true;
 }
 
-/* The whole dimension of an output of which e is the only axis, *a; NULL: there is none. */
+/* The dimension of an output that e covers wholly by its only axis *a; NULL: there is none. */
 static nx_key *whole_key(nx *t, const nnc_affine *e, int *a)
 {
     uint32_t m = nx_axes(e, 1);
@@ -181,7 +181,7 @@ bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds)
     int64_t seg[NX_SEGMENTS + 1] = {0};
     int n_seg = 1;
     for (int i = 0; i < n;
-         i++) { /* where c + k x reaches the bound; seen from the other side when mirrored */
+         i++) { /* where c + k x reaches the bound, from the other side when mirrored */
         int j = e->k[a] > 0 ? i : n - 1 - i;
         int64_t x = e->k[a] > 0 ? bounds[j] - e->c : e->c - bounds[j] + 1;
         if (x > seg[n_seg - 1] && x < k->extent) {
@@ -230,7 +230,7 @@ static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
     return n->op == OP_identity ? args[0] : nx_ewise(t, ctx, v, idx, guard, args);
 }
 
-/* A sum whose terms have several operands. */
+/* Is n a sum whose terms have several operands? */
 static bool is_contraction(const nnc_node *n)
 {
     return nnc_op_class((nnc_op)n->op) == CL_contract || n->op == OP_maxpool_grad;
@@ -245,7 +245,7 @@ static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int
             return -1;
         while (other >= 0 && t->guard[other].rounding)
             other = t->guard[other].parent;
-        guard = other < 0 ? -1 : guard; /* the guards of its source are enough */
+        guard = other < 0 ? -1 : guard; /* the guards of its source suffice */
     }
     int32_t arg[2] = {nx_row(t, ctx, v, idx, guard), -1};
     if (n->n_in < 3 || arg[0] < 0)
@@ -329,7 +329,7 @@ static int shared_key(nx *t, int rank, int d, int64_t extent)
     return nx_find_key(t, extent, false);
 }
 
-/* `share`: the space's dimensions use the axes of other spaces', where they are as long. */
+/* `share`: dimensions use the axes of other spaces' dimensions with equal extents. */
 static int find_space(nx *t, int rank, const int64_t *dim, bool share)
 {
     for (int i = 0; i < t->n_space; i++) {
@@ -351,7 +351,7 @@ static int find_space(nx *t, int rank, const int64_t *dim, bool share)
     return t->n_space++;
 }
 
-/* The axes over which reductions are kept become the kernel's outer axes. */
+/* Makes the kept axes of reductions the kernel's outer axes. */
 static bool agree_on_rows(nx *t, nnc_ref v, const nnc_affine *idx)
 {
     const nnc_type *y = nnc_typeof(t->g, v);
@@ -463,7 +463,7 @@ static int32_t add_reduce(
     if (!NX_ROOM(t, reduce))
         return -1;
     int level = t->ins[x].at.level + 1;
-    if (nx_is_transposed(n) && t->n_reduce) /* a stage of its own, and its users' after it */
+    if (nx_is_transposed(n) && t->n_reduce) /* a stage of its own, before its users' */
         level = (int)nnc_max64(level, t->reduce[t->n_reduce - 1].level + 1);
     nx_place at = {.ctx = (int16_t)ctx,
         .level = (int16_t)level,
@@ -531,7 +531,7 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
     int n = reduced_dims(t, nnc_def(t->g, v), idx, reduced, dim), rank = nnc_typeof(t->g, v)->rank;
     for (int d = 0; d < n; d++)
         count *= dim[d];
-    if (count == 0 && is_contraction(nnc_def(t->g, v))) /* no element of the window meets it */
+    if (count == 0 && is_contraction(nnc_def(t->g, v))) /* no element of the window reaches it */
         return nx_number(t, v, 0);
     if (count == 1)
         return trivial(t, ctx, v, idx, guard, reduced);
@@ -684,7 +684,8 @@ static nx_root *find_root(nx *t, nnc_ref v)
             return NULL;
         }
     }
-    if (!shared && t->strict) { /* only a split may: its parts are stored one after the other */
+    if (!shared &&
+        t->strict) { /* only a split's results may, which are stored one after the other */
         nx_fail(t, v, "has a result of another shape than the rest");
         return NULL;
     }
@@ -698,8 +699,8 @@ static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_affine *idx, int32_t 
     return x >= 0 && nx_store(t, ctx, v, idx, guard, x);
 }
 
-/* A result of a split that shares no axis with the larger ones: it is computed under a guard beside the largest, whose other
- * dimensions are the same. */
+/* A result of a split that shares no axis with the larger ones. A guard computes it together with the largest, whose other dimensions are
+ * equal. */
 static bool is_piece(const nx *t, nnc_ref v)
 {
     const nnc_node *n = nnc_def(t->g, v);
@@ -727,7 +728,7 @@ static bool add_piece(nx *t, nnc_ref v)
     return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
 }
 
-/* The guards under which combination c of root i is inside its dimensions, where residues round them up. -2: out of memory. */
+/* Guards that keep combination c of root i inside dimensions that residues round up. -2: out of memory. */
 static int32_t root_guard(nx *t, int i, int c)
 {
     const nx_root *r = &t->root[i];
@@ -777,7 +778,7 @@ static bool trace_output(nx *t, nnc_ref v)
 
 /* ---- the whole ---- */
 
-/* Sets outer axes and the kinds of the others; checks that are possible only at the end. */
+/* Sets outer axes and the other axes' kinds, and makes the checks that are possible only at the end. */
 static bool finish(nx *t)
 {
     uint32_t common = ~0u;
@@ -808,8 +809,8 @@ static bool finish(nx *t)
     return true;
 }
 
-/* Expensive work that one kernel would repeat, compared with two kernels, for longer than a launch takes; and cheap work for windows
- * where there are local buffers. */
+/* True for expensive work that one kernel would repeat for longer than the launch of a second kernel takes. Notes in t->windowed cheap work
+ * repeated for windows, where there are local buffers. */
 static bool repeats_work(nx *t)
 {
     for (int i = 0; i < t->n_ins; i++) {

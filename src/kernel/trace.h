@@ -1,15 +1,13 @@
-/* kernel/trace.h -- the state of a kernel being built: its instructions as found by the trace (trace*.c), before link.c arranges them
- * into stages.
+/* kernel/trace.h -- the state of a kernel being built: its instructions, found by the trace (trace*.c) and arranged into stages by link.c.
  *
  * Outputs are traced backwards. A value is demanded at an index map: an affine form over the kernel's axes for each of its dimensions.
- * Movement rewrites the map; elementwise ops pass it on; a reduction (or a pooling window, or the sum of a contraction) opens a
- * context of its own with reduce axes, and the axes of the map at which its result is demanded become the kernel's outer axes, on
- * which all reductions of a kernel must agree. Where a reshape needs digits of an axis, the axis is split and the trace restarts;
- * where the output reads another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments with a
- * context each.
+ * Movement rewrites the map; elementwise ops pass it on. A reduction (or a pooling window, or the sum of a contraction) opens a context of
+ * its own with reduce axes. The map's axes at which its result is demanded become the kernel's outer axes. All reductions of a kernel must
+ * agree on them. Where a reshape needs digits of an axis, the axis is split and the trace restarts. Where the output reads another operand
+ * of a concat (or a mirrored edge) from some index on, the axis is cut into segments.
  *
- * A single node always has a kernel: where splitting and cutting are not enough, elements of its operand are loaded at computed
- * indices, and results of a split that share no axis are stored under guards. */
+ * A single node always has a kernel. Where splitting and cutting are not enough, its operand is loaded at computed indices. Results of a
+ * split that share no axis are stored under guards. */
 #ifndef NNC_TRACE_H
 #define NNC_TRACE_H
 
@@ -26,7 +24,7 @@ typedef struct nx_guard_link {
     nnc_affine e;
     int64_t lo, hi;
     int32_t parent; /* -1 = none */
-    bool rounding;  /* of a dimension that residues round up: the results beyond it are not stored */
+    bool rounding;  /* bounds a dimension that residues round up: results beyond it are not stored */
 } nx_guard_link;
 
 /* Where an instruction is placed: by the axes it depends on, unless it belongs to a reduction. */
@@ -104,14 +102,14 @@ typedef struct nx_set {
     int n;
     const nnc_ref *out;   /* results; a value may occur several times */
     int n_out;
-    const nnc_node *owner;  /* the node whose kernel it is, a node of `outer`; NULL: a question */
+    const nnc_node *owner;  /* the kernel's node, in `outer`; NULL: only asks if a kernel is possible */
     const nnc_graph *outer; /* g itself, or g is the body of `owner` or its expansion */
     const nnc_ref *input;   /* its operands as values of g */
-    nnc_ref *operand;       /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
+    nnc_ref *operand;       /* its distinct operands, which are the first buffers. Without owner, buffers are assigned on first use */
     int n_operand;
-    bool inner;           /* its results are values of g also where it has `owner`: what another part of the kernel reads (chain.c) */
+    bool inner;           /* results are values of g even with `owner`: another part of the kernel reads them (chain.c) */
     int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
-    int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
+    int64_t spare; /* allowed repeated evaluations of expensive ops; -1: known to be a kernel */
 } nx_set;
 
 typedef struct nx {
@@ -119,9 +117,9 @@ typedef struct nx {
     const nx_set *set;
     nnc_arena *a;
     const char **why;
-    const char *limit; /* with oom: what the kernel has too much of; NULL: out of memory */
+    const char *limit; /* with oom: the exceeded limit; NULL: out of memory */
     nnc_kernel *k; /* axes and buffers */
-    int16_t axis_key[NNC_KAXES];   /* the dimension of a space of which an axis is a digit */
+    int16_t axis_key[NNC_KAXES];   /* by axis: the dimension of a space of which it is a digit */
     int64_t axis_base[NNC_KAXES];  /* its place value there */
     bool restart, oom, outer_set, no_segments, strict;
     bool computed; /* computed indices are allowed: a single node, or a set known to be a kernel */
@@ -140,13 +138,13 @@ typedef struct nx {
     nx_space *space;
     nx_root *root;
     nx_memo *memo;
-    nnc_ref *buf_value; /* by buffer of an operand: its value, for the kernel of a node in the node's graph */
+    nnc_ref *buf_value; /* by buffer of an operand: its value; for a node's kernel in the node's graph */
     int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value, steps;
     size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root, cap_memo, cap_buf_value;
     int32_t bucket[256];
 } nx;
 
-/* In nx.buf_value: a value of g that another part of the kernel computes, where operands are values of `outer`. */
+/* In nx.buf_value: marks a value of g that another part of the kernel computes; operands are values of `outer`. */
 #define NX_INNER (UINT32_C(1) << 31)
 
 #define NX_TOO_LONG "one kernel would have more than 65536 instructions"
@@ -157,13 +155,14 @@ typedef struct nx {
 
 /* trace.c. Builds the instructions of the set; false: *why says why not (one line, in `a` or static), NULL: out of memory. */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
-/* build.c: the kernel of a trace, in `a`. `out`: its results, as values of g (NX_INNER: of t->g). NULL: out of memory, or *why. */
+/* build.c: builds the kernel of a trace in `a`. `out`: its results, as values of g (NX_INNER: of t->g). NULL: out of memory, or *why. */
 nnc_kernel *nx_kernel(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *scratch, nnc_arena *a, const char **why);
-/* chain.c: does a product of the set read what another computes? Then nx_chain makes its kernel, in `a`; NULL: out of memory, or *why. */
+/* chain.c: nx_is_chain: does a product of the set read another's result? nx_chain makes its kernel, in `a`; NULL: out of memory, or
+ * *why. */
 bool nx_is_chain(const nx_set *s);
 nnc_kernel *nx_chain(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why);
-/* winograd.c: the set's Winograd convolution, or NULL; its kernel, in `a`, where all other nodes are elementwise ops on its result. NULL:
- * out of memory, or *why. */
+/* winograd.c: the set's Winograd convolution, or NULL; its kernel, in `a`, with all other nodes as elementwise ops on its result. NULL: out
+ * of memory, or *why. */
 const nnc_node *nx_winograd_of(const nx_set *s);
 nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const char **why);
 /* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory, or *why. */
@@ -179,20 +178,20 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 /* Index map of a window's operand, and the guard under which it is inside; NULL on failure. */
 nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* Contractions (trace_contract.c): the extents of the dimensions that are summed for results at idx, returns their number; the map of the
- * first operand and the guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
+/* Contractions (trace_contract.c). nx_summed: the extents of the dimensions that are summed for results at idx; returns their number.
+ * nx_source: the first operand's map, NULL on failure; *guard: under which it is inside. `win`: the axes of the sum. */
 int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim);
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* A transposed convolution, or the gradient of a maximum over windows, which has the same sums with other terms. */
+/* Is n a transposed convolution, or the gradient of a maximum over windows, which has the same sums with other terms? */
 bool nx_is_transposed(const nnc_node *n);
-/* Asks for the results of a transposed convolution by phases, where idx mixes them; true: restart is set. */
+/* Requests a transposed convolution's results by phases, if idx mixes them; true: restart is set. */
 bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx);
 /* One term of a contraction: the first operand, 0 outside, times the second, in context ctx. `in` is the first operand's map, under
  * guard `inner`. */
 int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, const nnc_affine *in,
     const nnc_affine *const *win, int32_t guard, int32_t inner);
-/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split to make it so. */
+/* Writes e = q d + r with 0 <= r < d for all values of the axes; false: a restart with an axis split for that. */
 bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine *r);
 
 /* Least and greatest value of a map over the axes. */
@@ -207,21 +206,21 @@ const nnc_affine *nx_key_expr(nx *t, int key, int piece);
 /* Requests digits at place value `place` of axis a (relative to it), or segments; true: restart is set. */
 bool nx_split(nx *t, int axis, int64_t place);
 bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds);
-/* The same for an output's index e by its residues modulo `step`, each in loop nests of its own where `apart`. */
+/* Requests residues modulo `step` of an output's index e; `apart`: each in loop nests of its own. */
 bool nx_residues(nx *t, const nnc_affine *e, int64_t step, bool apart);
 int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */
 
 /* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */
-/* A value of t->g as the kernel's node has it: in *g, which is the node's graph for its operands. */
+/* Maps a value of t->g to the graph *g of the kernel's node, for the node's operands; otherwise *g is t->g. */
 nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g);
-/* The type of v where it comes from: of a fused node's operand, which may be a part of a larger tensor, unlike the body's input. */
+/* The type of v at its origin: that of a fused node's operand, which may be part of a larger tensor, unlike the body's input. */
 const nnc_type *nx_operand_type(const nx *t, nnc_ref v);
 nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);
 int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c);
-int32_t nx_number(nx *t, nnc_ref v, double f); /* a value that is a number; counts it */
-/* The value of an affine form; and whether the guards of the chain from `inner` up to, excluding, `outer` hold. */
+int32_t nx_number(nx *t, nnc_ref v, double f); /* v is the number f; counts it as a value */
+/* nx_index: the value of an affine form. nx_condition: do the guards from `inner` up to, excluding, `outer` hold? */
 int32_t nx_index(nx *t, nx_place at, const nnc_affine *e);
 int32_t nx_condition(nx *t, nx_place at, int32_t inner, int32_t outer);
 /* An element of an operand; `fill` outside its guards, -1: zero. */
@@ -236,7 +235,7 @@ typedef enum nx_how {
     NW_reflect, /* idx[d] is mirrored at 0 and dim-1 until inside */
 } nx_how;
 int32_t nx_computed(nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n, int32_t guard);
-/* x, or `fill` where the guards between `inner` and `outer` do not hold, in a place of its own. */
+/* x, or `fill` where the guards between `inner` and `outer` fail; placed at `at`. */
 int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill);
 int32_t nx_iota(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
 int32_t nx_ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const int32_t *args);

@@ -1,18 +1,18 @@
 /* kernel/trace_contract.c -- contractions as loop nests: each result is a sum of products of two operands, over axes of its own.
  *
- *   matmul, linear    k
- *   conv              the channels of a group, then the window's elements
- *   conv_transpose    the channels of a group, then per dimension the window's elements t that meet a result: result p is the sum over
+ *   matmul, linear    k.
+ *   conv              The channels of a group, then the window's elements.
+ *   conv_transpose    The channels of a group, then per dimension the window's elements t that meet a result. Result p is the sum over
  *                     all t and source indices q with q stride + t dilation = p + pad. Results whose p is the same modulo the
- *                     stride (a phase) meet the same elements, so the trace asks for such results apart (nx_phases) and each phase
- *                     is a convolution. Where that cannot be, guards tell which of all pairs (q, t) meet.
- *   conv_wgrad        the images, then the places of dy
+ *                     stride (a phase) meet the same elements. The trace asks for each phase apart (nx_phases), which is a
+ *                     convolution. Where that is impossible, guards tell which of all pairs (q, t) meet.
+ *   conv_wgrad        The images, then the places of dy.
  *
- * maxpool_grad: as a transposed convolution of each channel, whose term is the gradient of result q where t is the index of its largest
+ * maxpool_grad: as a transposed convolution of each channel. Its term is the gradient of result q where t is the index of its largest
  * element, else 0.
  *
- * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no
- * engine supports them. */
+ * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no engine
+ * supports them. */
 #include "kernel/trace.h"
 
 #include <string.h>
@@ -52,13 +52,13 @@ static int64_t taps_of(const nx *t, const nnc_node *n, int d)
     return nnc_attr_ints(n, AT_kernel, &kernel) ? kernel[d] : type_of(t, n->in[1])->dim[d + 2];
 }
 
-/* What a transposed convolution sums along a dimension for results at index e: steps j = 0 .. n-1, where e + pad = stride q + rest, or
- * rest alone where the source is shorter than the window. */
+/* Steps j = 0 .. n-1 that a transposed convolution sums along a dimension for results at index e, with e + pad = stride q + rest. q is 0 if
+ * the source is shorter than the window. */
 typedef struct steps {
     nnc_affine q, rest; /* the source index is q + q0 + qj j */
     int64_t n, q0, qj;
     int64_t t0,
-        tj; /* the window's element is t0 + tj j where `phase`; otherwise any, or the one that guards tell */
+        tj; /* the window's element is t0 + tj j with `phase`; otherwise any, or chosen by guards */
     bool phase; /* rest is a number: equal for all results */
 } steps;
 
@@ -93,7 +93,7 @@ static steps steps_of(const nx *t, const nnc_node *n, int d, const nnc_affine *e
     return p;
 }
 
-/* The window's elements are an axis of the sum of their own. */
+/* Are the window's elements a separate axis of the sum? */
 static bool over_window(const nnc_node *n, int d, const steps *p)
 {
     return !p->phase && step_of(n, d).dilation > 1;
@@ -101,7 +101,7 @@ static bool over_window(const nnc_node *n, int d, const steps *p)
 
 bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx)
 {
-    enum { APART = 16 }; /* phases as loop nests of their own, each of which is machine code */
+    enum { APART = 16 }; /* most phases with separate loop nests, each with its own machine code */
     int rank = type_of(t, n->in[1])->rank - 2;
     int64_t phases = 1;
     bool asked = false;
@@ -168,7 +168,7 @@ static bool group_of(
     return true;
 }
 
-/* The input channel of a convolution. Afterwards `win` is at its first spatial map. */
+/* The input channel of a convolution. Advances `win` to its first spatial map. */
 static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     const nnc_affine *const **win, nnc_affine *in)
 {
@@ -182,8 +182,8 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     return true;
 }
 
-/* Source index and window element of a transposed convolution along dimension d, where `e` is the result's index; and the guards under
- * which they meet, but for the source's bounds. -2: out of memory. */
+/* Source index and window element of a transposed convolution along dimension d; `e`: the result's index. Returns the guards under which
+ * they meet, except for the source's bounds. -2: out of memory. */
 static int32_t transposed_place(nx *t, const nnc_node *n, int d, const nnc_affine *e,
     const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap, int32_t guard)
 {
@@ -332,7 +332,7 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
     return *guard != -2;
 }
 
-/* dy where the largest element of its window is the one that the term is for. `at`: that element's index in each spatial dimension, from
+/* dy if the largest element of its window is the term's element, otherwise 0. `at`: that element's index in each spatial dimension, from
  * the third on. */
 static int32_t of_largest(
     nx *t, nx_place p, const nnc_node *n, int32_t dy, int32_t index, const nnc_affine *at)

@@ -11,7 +11,7 @@
 static nx_ins *append_ins(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
 {
     if ((size_t)t->n_ins >=
-        t->cap_ins) { /* not in the arena, which zeroes memory: questions are frequent and short */
+        t->cap_ins) { /* not in the arena, which zeroes memory: traces are frequent and short */
         size_t cap = t->cap_ins ? 2 * t->cap_ins : 64 + 4 * (size_t)t->set->n;
         nx_ins *p = nnc_realloc(t->ins, cap * sizeof *p);
         t->oom |= !p;
@@ -282,7 +282,7 @@ int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int
     const nnc_graph *g;
     const nnc_ref r = nx_outside(t, v, &g);
     double number;
-    if (nnc_const_scalar(g, r, &number)) /* all elements are one number, which is no data */
+    if (nnc_const_scalar(g, r, &number)) /* all elements are one number: not loaded */
         return nx_number(t, v, number);
     p.axes |= nx_axes(idx, y->rank) | nx_guard_axes(t, guard);
     nnc_affine e = offset(y, idx);
@@ -432,7 +432,7 @@ int32_t nx_ewise(
     for (int i = 0; i < n->n_in && i < 3; i++)
         in[i] = (nnc_ref)args[i];
     if (nnc_op_class(op) == CL_ecomp &&
-        t->strict) /* a question: the lowering makes no difference */
+        t->strict) /* only asks if a kernel is possible: the lowering makes no difference */
         y = (nnc_ref)nx_sop(t, nx_beside(t, ctx, n->n_in, args), SC_identity, p.d, args[0], -1, -1);
     else if (nnc_op_class(op) == CL_ecomp)
         y = nnc_expand_ewise(n, p.d, in, &(nnc_expander){&p, add_op, add_number});

@@ -53,7 +53,7 @@ static void add_linear(nnc_affine *e, const nnc_type *to, const nnc_affine *idx)
     }
 }
 
-/* Dense row-major memory from outside: the linear index is the place, whatever the dimensions. It stands in the one of stride 1. */
+/* Reshape of dense row-major memory from outside: the linear index, put into the dimension of stride 1, is the place. */
 static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -78,7 +78,7 @@ static int32_t reshape_computed(nx *t, int ctx, nnc_ref v, const nnc_affine *idx
     return nx_computed(t, NW_digits, ctx, x, e, 1, guard);
 }
 
-/* Neighbouring dimensions of equal products form groups; within each, the linear index is divided again. */
+/* Reshape: neighbouring dimensions with equal products form groups; within each, the linear index is divided again. */
 static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -268,7 +268,7 @@ static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t gua
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-/* Where operand i of a concat is read, and the guard under which it is; NULL: out of memory. `at`: where the operand begins. */
+/* The map of operand i of a concat, and the guard under which it is read; NULL: out of memory. `at`: where the operand begins. */
 static nnc_affine *piece(nx *t, nnc_ref v, int i, const nnc_affine *idx, int64_t at, int32_t *guard)
 {
     const nnc_node *n = nnc_def(t->g, v);

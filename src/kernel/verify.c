@@ -38,7 +38,7 @@ static bool is_logic(nnc_sop op)
 {
     return op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
 }
-/* Besides conditions and the operands of select, as in graphs (ir/infer.c). */
+/* Does the op take bool operands, besides conditions and select's, as in graphs (ir/infer.c)? */
 static bool takes_bool(nnc_sop op)
 {
     return is_logic(op) || op == SC_identity || op == SC_eq || op == SC_ne || op == SC_select;
@@ -56,7 +56,7 @@ static bool affine_ok(const nnc_affine *e, uint32_t axes)
     return true;
 }
 
-/* Sums and small multiples of such numbers fit 64 bits; real sizes are below 2^47. */
+/* Is v so small that sums and small multiples fit in 64 bits? Real sizes are below 2^47. */
 static bool tame(int64_t v)
 {
     return v >= -((int64_t)1 << 55) && v <= (int64_t)1 << 55;

@@ -4,18 +4,18 @@
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for points p, tiles t, outputs o:               m[p, t, o] = sum c: v[p, t, c] u[p, c, o]
- *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o])
+ *       for tiles t of the block, outputs o:            y[.., o] = epilogue(the tile's results from m[.., t, o]).
  *
- * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a row. A tile has all windows of a
- * max pooling of 2x2 results, whose largest are stored instead.
+ * The epilogue is traced as a kernel of its own, and its instructions are copied for each result of a row. A tile has all windows of a max
+ * pooling of 2x2 results, whose largest are stored instead.
  *
  *     for blocks of tiles
  *       for tiles t of the block, channels c:           v[p, t, c] = points of the source's window
  *       for tiles t of the block, outputs o:            m[p, t, o] = points of dy's tile, by the transposed transform of results
  *       for points p, outputs o, channels c:            g[p, o, c] = sum t: m[p, t, o] v[p, t, c]
- *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c]
+ *       for outputs o, channels c:                      the block's gradient, by the transposed transform of weights, from g[.., o, c].
  *
- * A transform m d m^T is two stages, which parts.c nests in the loop over tiles; it is a sixth of the code of one stage for all elements:
+ * A transform m d m^T is two stages, which parts.c nests in the loop over tiles. It is a sixth of the code of one stage for all elements.
  *
  *       for columns j, channels c:                      l[.., j, c] = m d[.., j, c]
  *       for rows i, channels c:                         points[i, .., c] = m l[i, .., c] */
@@ -27,14 +27,14 @@
 
 enum {
     DIMS = 4, /* image, channel, row, column */
-    LINE = 16, /* elements; the points of a tile lie at no multiple of a page */
+    LINE = 16, /* elements; keeps points of a tile off multiples of a page */
 };
 
 /* Elementwise ops on one element of a tensor. */
 typedef struct element {
     nnc_kernel *k;
     int dim[NNC_KAXES]; /* by axis of k */
-    int to_buf[NNC_KERNEL_ARGUMENTS + 1]; /* by buffer of k: that of the kernel; of `given` -1 */
+    int to_buf[NNC_KERNEL_ARGUMENTS + 1]; /* by buffer of k: the kernel's buffer; -1 for `given` */
     int given; /* buffer of k that is the convolution's result; -1: there is none */
     int store; /* instruction */
 } element;
@@ -62,9 +62,9 @@ typedef struct transform {
     int rows, n;
     int lines; /* rows of y that the second stage computes at once */
     span_axes c;
-    int column, row; /* axes of the first and the second stage, -1: there is one */
-    int buf; /* tmp buffer of what the first stage computes */
-    nnc_affine at; /* in it: the tile's, in its stages */
+    int column, row; /* axes of the first and the second stage; -1: extent 1 */
+    int buf; /* tmp buffer of the first stage's result */
+    nnc_affine at; /* the tile's offset in buf, in its stages */
 } transform;
 
 typedef struct winograd {
@@ -77,7 +77,8 @@ typedef struct winograd {
     int64_t images, rows; /* of a block: images, rows of tiles */
     int64_t columns, all_rows; /* of tiles in an image */
     int64_t pad[2];
-    int tile[3]; /* axes of images, rows, columns of tiles; of one, too, so that sizes share code */
+    int tile
+        [3]; /* axes of images, rows, columns of tiles, also with extent 1, so that sizes share code */
     int count[3], n_count; /* axes of rows or columns of elements, of different extents */
     int u, y; /* buffers */
     points v, m, g;
@@ -87,7 +88,7 @@ typedef struct winograd {
     nnc_arena *scratch, *a;
 } winograd;
 
-/* Where the kernel's results are those of a max pooling of 2x2 results, the pooling; or NULL. */
+/* The max pooling of 2x2 results that gives the kernel's results, or NULL. */
 static const nnc_node *pool_of(const nx_set *s)
 {
     const nnc_node *last = &s->g->node[s->node[s->n - 1]];
@@ -175,7 +176,7 @@ static int32_t combine(winograd *w, const double *c, const int32_t *x, int n)
     return sum;
 }
 
-/* The coefficient of an odd power to which the ratios of the others are exact. */
+/* The coefficient of an odd power for which the other coefficients' ratios to it are exact. */
 static double odd_unit(const double *c, int n)
 {
     double unit = 1;
@@ -188,8 +189,8 @@ static double odd_unit(const double *c, int n)
     return unit;
 }
 
-/* Row c of y = m x. Points come in pairs of opposite signs. Where x are points, coefficients of a pair differ in the sign only: sums and
- * differences are shared by the rows. Where y are, rows of a pair are e + o and e - o of the even and odd powers: equal instructions. */
+/* Row c of y = m x. Points come in pairs of opposite signs. If x are points, a pair's coefficients differ only in sign, and rows share sums
+ * and differences. If y are points, a pair's rows are e + o and e - o of even and odd powers, and share both. */
 static int32_t row_of(winograd *w, const transform *t, const double *c, const int32_t *x)
 {
     double part[2][NNC_WINOGRAD_SIDE] = {{0}};
@@ -222,7 +223,7 @@ static void apply(winograd *w, const transform *t, const int32_t *x, int32_t *y)
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
 
-/* Finds the dimension along which each axis runs, by the steps of a tensor of type t that the element stores. */
+/* Finds the dimension of each axis, by the steps of the tensor of type t that the element stores. */
 static bool find_dims(winograd *w, element *e, const nnc_type *t)
 {
     int64_t stride[NNC_MAX_RANK];
@@ -246,7 +247,7 @@ static bool find_dims(winograd *w, element *e, const nnc_type *t)
            fails(w, "ops after it are more than elementwise");
 }
 
-/* An element that is copied from a tensor of type t. */
+/* Makes *e an element that is copied from a tensor of type t. */
 static bool plain(winograd *w, element *e, const nnc_type *t)
 {
     nnc_kernel *k = ARENA_NEW(w->scratch, nnc_kernel, 1);
@@ -288,7 +289,7 @@ static int buffer_of(winograd *w, nnc_ref v)
     return w->k->n_buf++;
 }
 
-/* Operand v of the convolution as a value outside the kernel; NNC_NONE: it is computed there. */
+/* Operand v of the convolution as a value outside the kernel; NNC_NONE: the kernel computes it. */
 static nnc_ref outside(const winograd *w, nnc_ref v)
 {
     const nx_set *s = w->s;
@@ -301,7 +302,7 @@ static nnc_ref outside(const winograd *w, nnc_ref v)
     return s->owner ? NNC_NONE : v;
 }
 
-/* Does the element read the convolution's result where it stores its own? */
+/* Does the element read the convolution's result at the place where it stores its own? */
 static bool reads_in_place(winograd *w, const element *e)
 {
     int64_t stride[NNC_MAX_RANK];
@@ -383,8 +384,8 @@ static nnc_affine moved(const element *e, const nnc_affine *f, const position *a
     return r;
 }
 
-/* Adds the guards of instruction `from` at the position, and those of rows and columns that may be outside an image of `size`. The source
- * has all of them, and results those of rows, so that their code does not depend on where blocks end. */
+/* Adds the guards of instruction `from` at the position, and guards on rows and columns that may be outside an image of `size`. Source
+ * loads always have all of these, and results those on rows, so that code does not depend on where blocks end. */
 static bool guard(winograd *w, const element *e, const nnc_kins *from, const position *at,
     const int64_t *size, nnc_kins *in)
 {
@@ -456,7 +457,7 @@ static int add_axis(nnc_kernel *k, nnc_kaxis_kind kind, int64_t extent)
     return k->n_axis++;
 }
 
-/* Adds axis a, or -1, to the current stage. */
+/* Adds axis a, if it is not -1, to the current stage. */
 static void use(winograd *w, int a)
 {
     w->k->stage[w->k->n_stage].axes |= a < 0 ? 0 : 1u << a;
@@ -508,8 +509,8 @@ static void add_channels(const span_axes *c, const nnc_kernel *k, nnc_affine *e)
     add_term(e, c->block, k->axis[c->one].extent);
 }
 
-/* Adds the tmp buffer of a transform of n channels for each of `tiles`, and its axes; blocks: of channels, so that what the first stage
- * computes stays in the nearest cache. */
+/* Adds the tmp buffer of a transform of n channels for each of `tiles`, and its axes. blocks: in blocks of channels, so that the first
+ * stage's result stays in the nearest cache. */
 static void open_transform(winograd *w, transform *t, int64_t n, int64_t tiles, bool blocks)
 {
     enum { MOST = 128 }; /* channels of a block */
@@ -526,7 +527,7 @@ static void open_transform(winograd *w, transform *t, int64_t n, int64_t tiles, 
         .numel = tiles * (n / each) * t->rows * t->n * nnc_align_up(each, LINE)};
 }
 
-/* Place of element (row i, column j) of what the first stage computes, i and j beyond the stage's axes; `row` is false in the first. */
+/* Place of element (row i, column j) of the first stage's result, i and j beyond the stage's axes; `row` is false in the first. */
 static nnc_affine local_at(const winograd *w, const transform *t, bool row, int i, int j)
 {
     const int64_t line = nnc_align_up(w->k->axis[t->c.one].extent, LINE),
@@ -539,7 +540,7 @@ static nnc_affine local_at(const winograd *w, const transform *t, bool row, int 
     return e;
 }
 
-/* Ends the first stage, which has the elements x of a column. */
+/* Ends the first stage: stores the elements x of a column. */
 static void end_columns(winograd *w, const transform *t, const int32_t *x)
 {
     int32_t y[NNC_WINOGRAD_SIDE] = {0};
@@ -555,7 +556,7 @@ static void end_columns(winograd *w, const transform *t, const int32_t *x)
     end_stage(w, true);
 }
 
-/* Row i of those that the second stage computes at once, from what the first stage stored. */
+/* Row i of those that the second stage computes at once, from the first stage's result. */
 static void apply_row(winograd *w, const transform *t, int i, int32_t *y)
 {
     int32_t x[NNC_WINOGRAD_SIDE] = {0};
@@ -670,12 +671,12 @@ static void add_product(winograd *w)
     end_product(w, w->v.buf, &x, w->u, &y, &w->m, &m);
 }
 
-/* Stores the largest of each 2x2 results y of two rows that begin at `first`. */
+/* Stores the maximum of each 2x2 block of results y, of two rows from `first` on. */
 static bool add_pooled(
     winograd *w, const element *e, const int32_t *y, const position *first, const nnc_type *t)
 {
     const nx_set *s =
-        w->s; /* a fused result may lie in a concat: its steps count, not those of the body's */
+        w->s; /* a fused result may be part of a concat: its own steps count, not those in the body */
     const nnc_type *pooled = s->owner ? nnc_typeof(s->outer ? s->outer : s->g, s->owner->out)
                                       : nnc_typeof(s->g, w->pool->out);
     const int tile = w->w.tile;
@@ -799,10 +800,10 @@ static void add_tmp(winograd *w, points *p, int64_t rows, int64_t row)
         (nnc_kbuf){.role = KB_tmp, .dtype = DT_f32, .numel = w->w.side * w->w.side * p->plane};
 }
 
-/* Elements from tile to tile where these are summed. */
+/* Elements from one tile to the next if tiles are summed. */
 static int64_t apart(int64_t channels)
 {
-    /* elements: rows at multiples of 512 bytes meet in 8 of L1's 64 sets */
+    /* elements: rows at multiples of 512 bytes use only 8 of L1's 64 sets */
     enum { FEW_SETS = 128 };
     return channels % FEW_SETS ? channels : channels + LINE;
 }
@@ -847,7 +848,7 @@ static bool open_kernel(winograd *w, const nnc_type *x, const nnc_type *y, int e
     return (k->ins && k->stage) || fails(w, NULL);
 }
 
-/* The convolution of `from` with its epilogue. */
+/* Builds the convolution of `from` with its epilogue. */
 static bool build_forward(winograd *w, element *x, nnc_ref from)
 {
     element e = {.given = 0};
@@ -866,7 +867,7 @@ static bool build_forward(winograd *w, element *x, nnc_ref from)
     return add_results(w, &e);
 }
 
-/* The gradient of the weights, from `from` and dy, whose elements are `d`. */
+/* Builds the gradient of the weights from `from` and dy, whose elements are `d`. */
 static bool build_gradient(winograd *w, element *x, nnc_ref from, nnc_ref dy)
 {
     static const int64_t none[2];

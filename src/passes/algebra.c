@@ -1,7 +1,7 @@
-/* passes/algebra.c -- algebraic simplification by facts about ops. Each rule states its equation; rules of level 1 change no bit of
- * the result (except NaN payloads, and the sign of a zero from max and min, which IEEE leaves open). Level 2 may change the sign of a
- * zero or round less often. Terminates: every rule removes a node, shortens a chain of movements, or replaces an op by one that no
- * rule turns back. */
+/* passes/algebra.c -- algebraic simplification by facts about ops. Each rule states its equation. Rules of level 1 change no bit of the
+ * result. Exceptions: NaN payloads, and the sign of a zero from max and min, which IEEE leaves open. Level 2 may change the sign of a zero
+ * or round less often. Terminates: every rule removes a node, shortens a chain of movements, or replaces an op by one that no rule turns
+ * back. */
 #include "passes/internal.h"
 
 #include <assert.h>
@@ -136,7 +136,7 @@ static nnc_ref int_zero(pass *p, const nnc_node *n)
     return nnc_broadcast(p->g, nnc_scalar(p->g, t.dtype, 0), t.rank, t.dim);
 }
 
-/* The operand *x that n, a clip, relu, relu6, or (of floats) a max or min with a number, keeps between *lo and *hi. */
+/* Is n a clip, relu, relu6, or a float max or min with a number? It bounds its operand *x to *lo .. *hi. */
 static bool bounds(pass *p, const nnc_node *n, nnc_ref *x, double *lo, double *hi)
 {
     double c;
@@ -239,7 +239,7 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     const int64_t *v;
     if (n->n_in != 1 || n->n_out != 1)
         return NNC_NONE;
-    /* into a part of another value: the copy to its place, as in_place makes it */
+    /* in_place's copy of an operand to its place in another value */
     if (n->op == OP_concat && !nnc_type_is_dense(type_of(p, n->out)))
         return NNC_NONE;
     switch (n->op) {
@@ -268,8 +268,8 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     }
 }
 
-/* True when merging node n with the movement d before it would need a copy that is not needed now. A view of d's result, which others
- * use too, costs nothing. */
+/* True when merging node n with the movement d before it would need an additional copy: n is now a free view of d's result, which others
+ * use too. */
 static bool costs_a_copy(pass *p, const nnc_node *n, const nnc_node *d)
 {
     return nnc_is_view(p->g, n) && !nnc_is_view(p->g, d) && !edit_only_user(p, d->out);
@@ -339,8 +339,8 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions. Level 2: kernels add
- * the terms in an order that depends on which operand is transposed. */
+/* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions. Level 2, since the
+ * order of a kernel's sums depends on which operand is transposed. */
 static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
     bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)},
@@ -364,8 +364,8 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 
 /* ---- reductions and windows ------------------------------------------------------------------ */
 
-/* A reduction over extents of 1 is a reshape; pooling with 1x1 windows, stride 1 and no padding is the identity. (A sum begins with 0,
- * so that of -0 alone is 0: sums of floats go from level 2 on.) */
+/* A reduction over extents of 1 is a reshape; pooling with 1x1 windows, stride 1 and no padding is the identity. A sum begins with 0, so
+ * the sum of a single -0 is 0: sums of floats are rewritten only from level 2 on. */
 static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
     const nnc_type *x = n->n_in ? type_of(p, n->in[0]) : NULL;
@@ -406,7 +406,7 @@ static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* The result where an operand is the number `c`: op x of the other operand x, or x itself. */
+/* The result if an operand is the number `c`: the other operand x, or op(x). */
 typedef struct constant_rule {
     enum { NO_NUMBER, SECOND, EITHER } which; /* operand */
     enum { OF_ANY, OF_INTS, OF_FLOATS } types;

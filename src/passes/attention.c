@@ -12,7 +12,7 @@
 
 /* ---- movement before the products ------------------------------------------------------------------------------------- */
 
-/* Do only ops of the run read the node's results? */
+/* Are the node's results read only by ops of the run? */
 static bool feeds_only(const pass *p, const product_run *r, const nnc_node *n)
 {
     for (uint32_t o = 0; o < n->n_out; o++) {
@@ -30,7 +30,7 @@ static bool moves(nnc_op op)
     return op == OP_transpose || op == OP_reshape || op == OP_slice || op == OP_split;
 }
 
-/* Is the node elementwise, of one tensor and numbers, or such a fused one, movement included? */
+/* Is the node an elementwise op of one tensor and numbers, or a fused node of such ops and movement? */
 static bool is_scaled(const pass *p, const nnc_node *n)
 {
     double number;
@@ -64,7 +64,8 @@ static void put_first(product_run *r, uint32_t i)
     r->first++, r->last++;
 }
 
-/* Adds comparisons of indices, which other layers may have as well: instructions, where a static mask would be loaded for each score. */
+/* Adds comparisons of indices, which other layers may use as well. They take instructions, where a static mask would be loaded for each
+ * score. */
 static void take_indices(const pass *p, product_run *r)
 {
     for (int k = 0; k < r->n; k++) {
@@ -83,7 +84,7 @@ static void take_indices(const pass *p, product_run *r)
     }
 }
 
-/* Adds movement that only the run reads, whose index maps the kernel computes; `scales`: and what is computed elementwise of one tensor. */
+/* Adds movement that only the run reads: it becomes index maps of the kernel. `scales`: adds elementwise ops of one tensor, too. */
 static void take_movement(const pass *p, product_run *r, bool scales)
 {
     for (int k = 0; k < r->n; k++) {
@@ -96,7 +97,7 @@ static void take_movement(const pass *p, product_run *r, bool scales)
                 !feeds_only(p, r, from))
                 continue;
             put_first(r, d);
-            k = -1; /* what it reads may feed only the run now: from the start again */
+            k = -1; /* its operands may now feed only the run: start again */
             break;
         }
     }
@@ -104,7 +105,7 @@ static void take_movement(const pass *p, product_run *r, bool scales)
 
 /* ---- times ------------------------------------------------------------------------------------------------------------ */
 
-/* What the run's ops are expected to take as they are. */
+/* Expected time of the run's ops as separate kernels. */
 static int64_t apart_ns(const pass *p, const product_run *r)
 {
     int64_t ns = 0;
@@ -168,7 +169,7 @@ static const nnc_kernel *kernel_of(pass *p, const nnc_node *n, nnc_arena *mem, c
     return NULL;
 }
 
-/* The region for a library, which adds masks from memory, where that takes less time than kernel *k of region v; otherwise v. */
+/* The region with its mask in memory, for a library's attention, if that takes less time than kernel *k of region v; otherwise v. */
 static nnc_ref with_mask(pass *p, nnc_ref v, const nnc_kernel **k, nnc_arena *mem, mask_list *made)
 {
     const nnc_target *t = target_of(p, def_of(p, v));
@@ -179,7 +180,7 @@ static nnc_ref with_mask(pass *p, nnc_ref v, const nnc_kernel **k, nnc_arena *me
     const nnc_kernel *other = w == NNC_NONE ? NULL : kernel_of(p, def_of(p, w), mem, &why);
     if (w == NNC_NONE)
         return v;
-    /* the mask is a kernel of its own, of all layers that have it */
+    /* one separate kernel computes the mask, for all layers that use it */
     const bool wins =
         other && other->grid.spill && nnc_attend_ns(other, t) + t->launch_ns < nnc_attend_ns(*k, t);
     edit_sweep(p, p->g->value[wins ? v : w].node);
@@ -202,7 +203,7 @@ void fuse_attention(pass *p, const product_run *found, layers *l, const char *ru
     nnc_ref v = NNC_NONE;
     const nnc_kernel *k = NULL;
     for (int scales = 1; scales >= 0 && !k && p->status == NNC_OK; scales--) {
-        if (v != NNC_NONE) /* what computes the operands is too much for the kernel */
+        if (v != NNC_NONE) /* the kernel cannot also compute its operands */
             edit_sweep(p, p->g->value[v].node);
         r = *found;
         take_indices(p, &r);

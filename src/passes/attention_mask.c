@@ -31,7 +31,7 @@ static bool find_after(walk *w)
     return w->after;
 }
 
-/* Is v computed elementwise from inputs and constants, none of them an index? */
+/* Is v computed elementwise from inputs and constants, without indices? */
 static bool is_made(const walk *w, nnc_ref v, int depth)
 {
     const nnc_node *n = nnc_def(w->body, v);
@@ -46,7 +46,7 @@ static bool is_made(const walk *w, nnc_ref v, int depth)
     return true;
 }
 
-/* The computed value that is added to what a product gave; NNC_NONE: none is. */
+/* The computed value that is added to a product's result; NNC_NONE: there is none. */
 static nnc_ref find_mask(const walk *w)
 {
     enum { DEEP = 8 };
@@ -75,10 +75,10 @@ static bool same_constant(const pass *p, nnc_ref v, const walk *w, nnc_ref u)
 
 static bool same_attributes(const nnc_node *a, const nnc_node *b)
 {
-    return a->n_attr == 0 && b->n_attr == 0; /* of elementwise ops with numbers, two are built */
+    return a->n_attr == 0 && b->n_attr == 0; /* ops with attributes are built twice */
 }
 
-/* A node that was built for another mask, equal to node n of the body over these operands, or NNC_NONE. */
+/* A node built for another mask that equals node n of the body with these operands; or NNC_NONE. */
 static nnc_ref find_made(const walk *w, const nnc_node *n, const nnc_ref *in)
 {
     for (size_t i = 0; i < w->made->n; i++) {
@@ -124,7 +124,7 @@ static nnc_ref build(walk *w, nnc_ref v)
 
 /* ---- the region ------------------------------------------------------------------------------------------------------- */
 
-/* Marks the nodes that the outputs need where m is an input. */
+/* Marks the nodes that the outputs need if m becomes an input. */
 static bool *needed(const walk *w, nnc_ref m)
 {
     bool *need = PASS_NEW(w->p, bool, w->body->n_node);
@@ -137,7 +137,7 @@ static bool *needed(const walk *w, nnc_ref m)
     return need;
 }
 
-/* The region again, with m as its last operand `mask`. */
+/* Rebuilds the region with m as its last operand `mask`. */
 static nnc_ref rebuild(walk *w, nnc_ref m, nnc_ref mask)
 {
     const nnc_graph *b = w->body;

@@ -1,12 +1,11 @@
-/* passes/contract.c -- 1x1 convolutions and linear layers of 16 bits as kernels on a GPU's tensor cores, with the elementwise ops before
- * and after them (schedule/cuda_contract.c):
+/* passes/contract.c -- 16-bit 1x1 convolutions and linear layers as kernels on a GPU's tensor cores (schedule/cuda_contract.c). The
+ * elementwise ops before and after them join the kernel.
  *
- *     u = x s,  y = conv(u, w),  v = silu(y + b)   ->   v = fused(x, s, w, b) { u = x s, y = conv(u, w) as_kernel, v = silu(y + b) }
+ *     u = x s,  y = conv(u, w),  v = silu(y + b)   ->   v = fused(x, s, w, b) { u = x s, y = conv(u, w) as_kernel, v = silu(y + b) }.
  *
- * A library reads u from memory and writes what is before its last supported op, each of which takes a pass over memory. Two totals
- * compete: this kernel's estimate, and the library's call with kernels for the other ops. Only layers are asked about where there are
- * such kernels. From the first contraction to the last, so that the ops between two of them are the first one's. Terminates: each node
- * is visited once. */
+ * A library reads u from memory, and stores its result before the first op that it does not support: two passes over memory. The kernel's
+ * estimate competes with the library's call plus kernels for the other ops. Layers without such a kernel are skipped. Contractions are
+ * visited from first to last, so that ops between two of them join the first. Terminates: each node is visited once. */
 #include "passes/internal.h"
 #include "passes/products.h"
 #include "schedule/schedule.h"
@@ -22,7 +21,7 @@ typedef struct run {
     epilogue after; /* the ops after it */
 } run;
 
-/* Does convolution n read and write each pixel's channels once, side by side? */
+/* Is convolution n a 1x1 one that reads and writes each pixel's channels once, contiguously? */
 static bool is_1x1(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(g, n->in[0]), *w = nnc_typeof(g, n->in[1]),
@@ -38,7 +37,8 @@ static bool is_1x1(const nnc_graph *g, const nnc_node *n)
            x->order[x->rank - 1] == 1 && y->order[y->rank - 1] == 1;
 }
 
-/* May a kernel on tensor cores compute node i, a contraction or one with an epilogue? *source: its operand that is multiplied. */
+/* May a kernel on tensor cores compute node i, a contraction with or without epilogue? *source: the operand that it multiplies by the
+ * weights. */
 static bool is_candidate(const pass *p, uint32_t i, int *source)
 {
     const nnc_node *n = &p->g->node[i];
@@ -65,8 +65,8 @@ static bool is_alike(const nnc_type *a, const nnc_type *b)
     return nnc_type_same_shape(a, b) && memcmp(a->order, b->order, sizeof *a->order * a->rank) == 0;
 }
 
-/* Is node d an elementwise op on floats of contraction c's device, whose result has t's elements in t's order, and whose operands have
- * these or fewer? *full: how many have all, *first: the first of them. */
+/* Is node d elementwise on floats, on contraction c's device, with a result like t (same elements, same order)? Its operands must be like t
+ * or smaller. *full: number of operands like t, *first: the first of them. */
 static bool is_elementwise(const pass *p, const nnc_node *d, const nnc_node *c, const nnc_type *t,
     int *full, nnc_ref *first)
 {
@@ -86,8 +86,8 @@ static bool is_elementwise(const pass *p, const nnc_node *d, const nnc_node *c, 
     return true;
 }
 
-/* Collects the ops before contraction i; returns the nanoseconds of what computes them otherwise. 0: none that pays. They are a kernel of
- * their own, or a further result of the kernel before them, where all that they read is known then. */
+/* Collects the ops before contraction i. Returns the nanoseconds that they take outside of its kernel; 0: none worth fusing. Outside they
+ * are a kernel of their own, or another result of the kernel before them, where all their operands are known then. */
 static int64_t take_before(pass *p, uint32_t i, int source, run *r)
 {
     const nnc_node *c = &p->g->node[i];
@@ -168,7 +168,7 @@ static const char *run_word(pass *p, const run *r)
     return text_of(p, &words);
 }
 
-/* Decides about the run, whose ops before the contraction take so many nanoseconds otherwise. */
+/* Fuses the run if its kernel is expected to be faster. `before`: nanoseconds of the ops before the contraction if they are not fused. */
 static void compete(pass *p, const run *r, int64_t before)
 {
     const uint32_t i = r->node[r->core];

@@ -94,7 +94,7 @@ static void merge(pass *p, uint32_t keep, uint32_t gone)
             "the %s of these layers gives the same values: it is computed once", word);
 }
 
-/* only_static: of what is computed when weights are loaded. */
+/* only_static: merges only values computed when weights are loaded. */
 static nnc_status merge_equal(pass *p, bool only_static)
 {
     uint32_t n_node = p->g->n_node;

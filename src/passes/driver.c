@@ -50,8 +50,8 @@ static bool all_live(const nnc_graph *g, nnc_arena *a)
     return true; /* every node has a user: an unused sink would have none */
 }
 
-/* Selects the passes to run, in order. only[] may name a pass several times. Where the graph has dead code, dce comes first.
- * nnc_graph_tidy, which follows each pass, removes dead code without a remark, so the accounts of another first pass would be wrong. */
+/* Selects the passes to run, in order. only[] may name a pass several times. If the graph has dead code, dce comes first. Otherwise
+ * nnc_graph_tidy would remove it after another first pass, without a remark, and that pass's accounts would be wrong. */
 static nnc_status select(
     const nnc_pass_options *o, bool live, nnc_arena *a, int **out, int *n, nnc_sink *sink)
 {
@@ -106,7 +106,7 @@ static nnc_status check_accounts(
         p->name, (long long)bytes, (long long)launches, (long long)db, (long long)dl);
 }
 
-/* Tidies what the pass left, and verifies that it is a graph whose cost is what the remarks say. */
+/* Tidies the graph after a pass, verifies it, and checks that its cost changed by the sum of the remarks. */
 static nnc_status check_change(pass *p, size_t first, nnc_cost before)
 {
     NNC_TRY(nnc_graph_tidy(p->g));
@@ -145,7 +145,7 @@ static nnc_status run_once(pass *p)
     return NNC_OK;
 }
 
-/* Runs one pass on *g, again as long as it asks for that. */
+/* Runs one pass on *g, and repeats it while the pass requests that. */
 static nnc_status run_one(pass *p, nnc_arena *scratch)
 {
     p->name = nnc_pass_table[p->id].name;

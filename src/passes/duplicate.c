@@ -1,12 +1,11 @@
-/* passes/duplicate.c -- on GPUs: each kernel that uses the result of cheap elementwise ops computes it again, where that moves fewer bytes
- * than storing it and reading it. Such are x - mean of a batch norm, which the sums and the gradient of its backward pass use, and the f32
- * numbers of a 16-bit tensor. XLA calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
+/* passes/duplicate.c -- on GPUs: kernels that use the result of cheap elementwise ops compute it again, where that moves fewer bytes than
+ * storing it. Examples: x - mean of a batch norm, which the sums and the gradient of its backward pass use; a 16-bit tensor as f32. XLA
+ * calls this instruction duplication ("Operator Fusion in XLA", Snider and Liang, 2023).
  *
- * The kernels are those that fuse would make. Its groups are found; then nodes are visited from the last to the first, so that a node's
- * consumers are known, those that are copies included. The sources of a value are the tensors in memory that its chain of cheap ops begins
- * with. A value with more than two sources is not copied: of the sums along a residual network each consumer would read all that came
- * before. Each kernel gets a copy of a node in the graph, and fuse finds the groups again; copies that it would leave outside of their
- * kernels are undone. */
+ * The kernels are those that fuse would form. The pass finds them, then visits nodes from last to first, so that a node's consumers are
+ * known, copies included. The sources of a value are the tensors in memory with which its chain of cheap ops begins. A value with more than
+ * two sources is not copied: each consumer of a sum along a residual network would read all earlier results. Each kernel gets a copy of a
+ * node in the graph, and fuse forms the kernels again. A copy that fuse would leave outside of its kernel is undone. */
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
@@ -17,8 +16,8 @@ enum {
     LARGE = 256 << 10 /* bytes; smaller results stay in caches, and cost less than the ops */
 };
 
-/* What a value is computed from: itself, or with `cheap` the sources of its chain. `absent`: it is its own source, since its chain has too
- * many, and in memory only where somebody stores it. */
+/* The sources of a value: with `cheap` those of its chain, otherwise the value itself. `absent`: it is its own source since its chain has
+ * too many, but is in memory only if a kernel stores it. */
 typedef struct chain {
     nnc_ref source[SOURCES];
     int n, steps;
@@ -27,7 +26,7 @@ typedef struct chain {
 
 typedef struct copy {
     uint32_t node, group; /* its node, and the group that has it */
-    bool of_tiny; /* the kernel that its node had computes small values alone */
+    bool of_tiny; /* its node's own kernel computes only small values */
     uint32_t next_of_node, next_in_group; /* 1-based; 0 ends */
     nnc_ref made;
 } copy;
@@ -54,7 +53,7 @@ static bool is_small(const pass *p, nnc_ref v)
     return bytes_of(p, v) < LARGE;
 }
 
-/* Can consumers of node i's result compute it? On a CPU, whose caches hold one kernel's results for the next, they gain nothing. */
+/* Can consumers of node i's result compute it? Not on a CPU: its caches hold one kernel's results for the next, so copies gain nothing. */
 static bool may_copy(const copier *c, uint32_t i)
 {
     const pass *p = c->p;
@@ -78,7 +77,7 @@ static bool add_source(chain *x, nnc_ref v)
     return true;
 }
 
-/* Is v in no memory, since only the kernel that computes it reads it? */
+/* Is v never stored, since only its own kernel reads it? */
 static bool is_inside(const copier *c, nnc_ref v)
 {
     const uint32_t i = c->p->g->value[v].node, own = group_of(&c->s, i);
@@ -88,8 +87,7 @@ static bool is_inside(const copier *c, nnc_ref v)
     return all;
 }
 
-/* Can v's chain not begin with one of its sources, since that would have to be stored for it: another kernel's part (a slice), or what is
- * no smaller than v? */
+/* True when a copy of v needs a source that no kernel stores, such as a slice. Sources smaller than v do not count: they may be stored. */
 static bool lacks_source(const copier *c, nnc_ref v, const chain *x)
 {
     for (int k = 0; k < x->n; k++) {
@@ -131,14 +129,14 @@ static void add_consumer(copier *c, uint32_t to)
     c->consumer[c->n_consumer++] = to;
 }
 
-/* Is group g a kernel, which can have copies? */
+/* Is group g a kernel, so that it can contain copies? */
 static bool is_kernel(const copier *c, uint32_t g)
 {
     return c->s.fusable[g] && c->s.group[g].n_real > 0;
 }
 
-/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own does; *stored: what reads
- * it is no such kernel. */
+/* Finds the other groups that read node i's result; *n_new of them read it only for copies. *inside: its own group reads it; *stored: a
+ * node outside of such kernels does. */
 static void find_consumers(copier *c, uint32_t i, uint32_t *n_new, bool *inside, bool *stored)
 {
     const pass *p = c->p;
@@ -165,7 +163,7 @@ static void find_consumers(copier *c, uint32_t i, uint32_t *n_new, bool *inside,
     *n_new = c->n_consumer - n;
 }
 
-/* Do both belong to the same part of a training step: main, its update, what runs once after several batches? */
+/* Are both in the same part of a training step: main, the update, or the part that runs once after several batches? */
 static bool in_one_part(const copier *c, uint32_t i, uint32_t j)
 {
     return (!c->s.late || c->s.late[i] == c->s.late[j]) &&
@@ -180,7 +178,7 @@ static bool crosses(const copier *c, uint32_t i)
     return false;
 }
 
-/* Is node i of the forward pass, and the group of the backward pass of the same batch, where the values of main are? */
+/* Is node i in the forward pass, and the group in the backward pass of the same batch, where main's values are still in memory? */
 static bool looks_back(const copier *c, uint32_t i, uint32_t to)
 {
     const uint32_t j = c->s.group[to].member[0];
@@ -198,7 +196,7 @@ static bool is_computed_in(const copier *c, nnc_ref v, uint32_t to)
     return any;
 }
 
-/* Marks what node i of group `to` reads from memory, but v, and, if not `strict`, its sources. */
+/* Marks the values that node i of group `to` reads from memory, except v. Without `strict`, their sources, too. */
 static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool strict)
 {
     const nnc_node *n = &c->p->g->node[i];
@@ -212,7 +210,7 @@ static void mark_operands(copier *c, uint32_t i, uint32_t to, nnc_ref v, bool st
     }
 }
 
-/* Bytes that a kernel would read in place of v; strict: as long as nothing that it reads is computed in it. */
+/* Bytes that a kernel would read instead of v. strict: its operands count as read, but not their sources. */
 static int64_t bytes_instead(copier *c, uint32_t to, nnc_ref v, bool strict)
 {
     const group *kernel = &c->s.group[to];
@@ -243,7 +241,8 @@ static bool leaves_group(const copier *c, uint32_t m, uint32_t to, uint32_t i)
     return any;
 }
 
-/* The kernel of group `to` with its copies and node i: nodes[] (ascending) and results out[]. Returns the number of nodes, 0: too many. */
+/* Fills nodes[] (ascending) and results out[] of group `to`'s kernel with its copies and node i. Returns the number of nodes; 0: too
+ * many. */
 static int find_kernel(
     const copier *c, uint32_t to, uint32_t i, uint32_t *nodes, nnc_ref *out, int *n_out)
 {
@@ -295,8 +294,8 @@ static void add_copy(copier *c, uint32_t i, uint32_t to, bool of_tiny)
     c->of_node[i] = c->in_group[to] = (uint32_t)c->n;
 }
 
-/* A large value: a copy for each consumer, where all of them together read less than is stored and read; or where it is stored anyway, for
- * those that read less. */
+/* Chooses copies of a large value. If all copies together read less than storing and loading the value, each consumer gets one. If the
+ * value is stored anyway, those consumers get one that read less with it. */
 static void choose_large(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
@@ -319,7 +318,7 @@ static void choose_large(copier *c, uint32_t i, bool *stored)
     *stored = *stored || rest;
 }
 
-/* A large value of the forward pass: a copy for each kernel of the backward pass that reads its sources anyway, so that no more is kept. */
+/* Copies a large value of the forward pass into those kernels of the backward pass that read its sources anyway: nothing more is kept. */
 static void choose_crossing(copier *c, uint32_t i, bool *stored)
 {
     const nnc_ref v = c->p->g->node[i].out;
@@ -332,8 +331,8 @@ static void choose_crossing(copier *c, uint32_t i, bool *stored)
     }
 }
 
-/* Is group g the elementwise ops of small values alone, as what a batch norm computes of the sums of its channels? Such a kernel takes no
- * longer than its launch. */
+/* Does group g consist of elementwise ops on small values, such as those of a batch norm on the sums of its channels? Such a kernel takes
+ * no longer than its launch. */
 static bool is_tiny(const copier *c, uint32_t g)
 {
     const pass *p = c->p;
@@ -346,8 +345,8 @@ static bool is_tiny(const copier *c, uint32_t g)
     return all;
 }
 
-/* Do elementwise ops of large values of kernel `to`, of the same part of a step, read small node i's result, directly or in copies? They
- * compute it as they go; an expensive op only in less time than the kernel takes to move its largest value. */
+/* Do elementwise ops on large values of kernel `to`, in the same part of a step, read small node i's result, directly or in copies? They
+ * can compute it as they go, if that takes less time than moving the kernel's largest value. */
 static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
 {
     const pass *p = c->p;
@@ -365,9 +364,9 @@ static bool computes_as_it_goes(const copier *c, uint32_t i, uint32_t to)
            2 * (double)kernel->bytes / (double)nnc_max64(t->copy_bytes_s, 1);
 }
 
-/* A small one, for the copies that need it, unless it is stored anyway: the kernel of a large result cannot store a small one, too. Where
- * its kernel computes small ones alone, a copy for each kernel that computes it as it goes. The rest of its kernel, as a gradient of
- * parameters, then follows the sums in theirs. */
+/* Copies a small value into the kernels that need it, unless it is stored anyway. A kernel with a large result cannot also store a small
+ * one. If its kernel has only small values, each kernel that computes it as it goes gets a copy. The rest of its kernel, such as a gradient
+ * of parameters, can then follow the sums in theirs. */
 static void choose_small(copier *c, uint32_t i, uint32_t n_new, bool *stored)
 {
     const bool keep = *stored || n_new < c->n_consumer;
@@ -452,7 +451,7 @@ static bool is_alive(const copier *c, const copy *x)
     return !c->p->e.dead[c->p->g->value[x->made].node];
 }
 
-/* Do only other groups than its own read the copy, so that it is stored? */
+/* Is the copy stored, since only groups other than its own read it? */
 static bool is_apart(const copier *c, groups *s, const copy *x)
 {
     const uint32_t own = group_of(s, c->p->g->value[x->made].node);
@@ -462,8 +461,8 @@ static bool is_apart(const copier *c, groups *s, const copy *x)
     return all;
 }
 
-/* Copies of node i that their kernels do not contain become one value again: the node's own result if that is stored, otherwise the first
- * of them. Those of the backward pass stay, since their value would be kept for it. */
+/* Merges copies of node i that fuse left outside of their kernels. The node's own result replaces them if it is stored, otherwise the first
+ * copy. Copies in the backward pass stay, since a merged value would be kept for it. */
 static void join_copies(copier *c, groups *s, uint32_t i)
 {
     pass *p = c->p;
@@ -480,7 +479,8 @@ static void join_copies(copier *c, groups *s, uint32_t i)
     }
 }
 
-/* Finds the kernels that fuse will make: estimates of a whole kernel, which it asks and is_possible does not, may have declined copies. */
+/* Finds the kernels that fuse will form, and undoes copies that it left outside. fuse also estimates whole kernels, which is_possible does
+ * not. */
 static void undo_apart(copier *c, int device)
 {
     groups s;
@@ -513,7 +513,7 @@ static void remark_copies(copier *c, uint32_t i)
             copies, copies > 1 ? "s" : "", copies > 1 ? "" : "s");
 }
 
-/* Values of a device's kernels that compute small ones alone. */
+/* Remarks for values of a device's kernels that compute only small values. */
 static void remark_tiny(copier *c, int device)
 {
     layers l = {0};
@@ -531,7 +531,7 @@ static void remark_tiny(copier *c, int device)
             n);
 }
 
-/* Makes the copies of one device and says so: what remarks save is counted as if the device were alone. */
+/* Makes the copies of one device, with remarks. Savings are counted as if the device were the only one. */
 static void rewrite(copier *c, int device)
 {
     const pass *p = c->p;

@@ -1,10 +1,9 @@
-/* passes/expand.c -- replaces named ops with reductions (softmax, layernorm, batchnorm, ...) by their lowering, so that fusion can
- * group it with neighbours by its general rules. New nodes keep the layer's path; `fuse` first regroups the nodes of one named op, so
- * that it does not end up in more kernels than before unless they have more parallelism. Terminates: lowerings contain no such named
- * ops. */
+/* passes/expand.c -- replaces named ops with reductions (softmax, layernorm, batchnorm, ...) by their lowering, so that fusion can group it
+ * with neighbours by its general rules. New nodes keep the layer's path. `fuse` first groups the nodes of one named op, which thus gets no
+ * more kernels than before, unless they have more parallelism. Terminates: lowerings contain no such named ops. */
 #include "passes/internal.h"
 
-/* An op without a layer's path, as graph text may have it, is a layer by its name: `fuse` knows the ops of one layer by their path. */
+/* The layer's name for an op without a path, which graph text allows. `fuse` knows the ops of one layer by their path. */
 static const char *layer_name(pass *p, const nnc_node *n)
 {
     const char *name = p->g->value[n->out].name,

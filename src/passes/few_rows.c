@@ -1,12 +1,10 @@
-/* passes/few_rows.c -- products of 1 to 4 rows on a GPU as generated kernels.
+/* passes/few_rows.c -- products of 1 to 4 rows on a GPU as generated kernels. A linear layer, a product (one matrix for all rows, or one
+ * each) or a convolution of one place becomes a matmul with as_kernel.
  *
- *   linear, a product by a matrix (one for all rows, or each its own), or a convolution of one place
- *   -> a matmul with the attribute as_kernel
- *
- * Its kernel reads the weights once for all rows, at the memory's speed, and has bias and activation inside (schedule/contract.c,
- * few_row_strips). Where that is expected to take no longer than cuBLASLt or cuDNN (nnc_target_row_product), for weights that do not
- * change: those whose rows do not lie along the sum are transposed by init. Runs behind `siblings`, so that products of many models side
- * by side are one, and before `precision`, whose casts become part of the kernel. */
+ * Its kernel reads the weights once for all rows, at the memory's speed, and contains bias and activation (schedule/contract.c,
+ * few_row_strips). Applied where it should take no longer than cuBLASLt or cuDNN (nnc_target_row_product), for weights that do not change.
+ * `init` transposes weights that are not contiguous along the sum. Runs after `siblings`, so that products of models side by side are one,
+ * and before `precision`, whose casts become part of the kernel. */
 #include "passes/internal.h"
 
 #include <string.h>
@@ -14,7 +12,7 @@
 static const char rule[] = "product of few rows";
 enum { LEAST_TERMS = 2 };
 
-/* A product of the rows x[.., m, k] by weights whose rows lie along the sum, or are to be transposed. */
+/* A product of the rows x[.., m, k] by weights that are contiguous along the sum, or are to be transposed. */
 typedef struct row_product {
     nnc_row_product is;
     bool turned; /* weights [.., terms, outputs] */
@@ -73,7 +71,7 @@ static nnc_ref reshaped(pass *p, nnc_ref v, int rank, const int64_t *dim)
     return same ? v : nnc_reshape(p->g, nnc_reshaped(p->g, v), rank, dim);
 }
 
-/* v as [matrices, rows, n], of one matrix as [rows, n]. */
+/* Returns v as [matrices, rows, n], or with one matrix as [rows, n]. */
 static nnc_ref as_matrices(pass *p, nnc_ref v, const row_product *r, int64_t rows, int64_t n)
 {
     const int64_t dim[] = {r->is.matrices, rows, n};

@@ -17,7 +17,7 @@ static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
     return nnc_cast(p->g, v, d);
 }
 
-/* w scaled per output channel, which is dimension 0 for conv and linear, and 0 and 1 for conv_transpose [C, K/groups, ...]. */
+/* Scales w per output channel: dimension 0 for conv and linear, 0 and 1 for conv_transpose [C, K/groups, ...]. */
 static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 {
     nnc_type t = *type_of(p, w);

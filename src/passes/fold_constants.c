@@ -10,7 +10,7 @@
 
 enum {
     MAX_NUMEL = 4096, /* elements of a folded result and of each operand */
-    MAX_WORK = 1 << 22, /* maximum multiply-adds of one component */
+    MAX_WORK = 1 << 22, /* most multiply-adds of one component */
 };
 
 static bool all_integers(const nnc_graph *g, const nnc_node *n)
@@ -123,7 +123,7 @@ static bool find_pieces(pass *p, const bool *known, pieces *s)
 typedef struct folder {
     pass *p;
     const bool *known;
-    nnc_ref *map; /* from values of the graph to values of the component's own graph */
+    nnc_ref *map; /* by value of the graph: the value in the component's own graph */
     uint32_t *made; /* by value: the component it was mapped for, 1-based */
     uint32_t piece;
     nnc_ref *want; /* the frontier */

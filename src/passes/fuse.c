@@ -60,7 +60,7 @@ bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     return ok;
 }
 
-/* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
+/* Expected time of one kernel of these nodes, *work: on one thread of a CPU; 0: no kernel can compute them. */
 int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
@@ -150,8 +150,8 @@ static const nnc_node *row_product(const groups *s, uint32_t g)
     return NULL;
 }
 
-/* Such a product has a group of threads for each result. Only what is elementwise, and no larger than the product's results, can follow in
- * its kernel; before it only what may be computed again for each of them. */
+/* Such a product has a group of threads for each result. Its kernel can continue with elementwise ops no larger than the product's results.
+ * It can begin only with ops that may be computed again for each result. */
 static const char *slows_product(groups *s, uint32_t a, uint32_t b)
 {
     pass *p = s->p;
@@ -186,8 +186,8 @@ static bool sums_columns(const pass *p, const nnc_node *n)
            numel_of(p, n->out) > 1;
 }
 
-/* True when a reduction over columns reads more than a core's private caches hold, on a CPU. Reading the columns again, for users of
- * the sum, is slow then: in pieces of a line or two, a row apart, which compete for few cache sets. */
+/* True when a reduction over columns on a CPU reads more than a core's private caches hold. Users of the sum would read the columns again,
+ * slowly. Pieces of one or two cache lines, a row apart, compete for few cache sets. */
 static bool sums_far_columns(const pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
@@ -198,7 +198,7 @@ static bool sums_far_columns(const pass *p, const nnc_node *n)
 static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
-    int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction */
+    int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction in a */
     for (uint32_t k = 0; k < s->group[a].n; k++) {
         const nnc_node *n = &p->g->node[s->group[a].member[k]];
         if (sums_far_columns(p, n))
@@ -213,7 +213,7 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* As written, ops of one layer were one kernel, which more of them must beat by the estimate's usual error. */
+/* Ops of one layer were one kernel as written. Several kernels must beat it by the estimate's usual error. */
 static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
@@ -222,15 +222,15 @@ static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
     return x == y || (x && y && !strcmp(x, y));
 }
 
-/* On a GPU a sum of all that a kernel reads is divided over blocks, but not where other elements of the kernel wait for it. */
+/* On a GPU, a sum over all of a kernel's input is divided over blocks, unless other elements of the kernel wait for it. */
 static bool gpu_sums(const groups *s, uint32_t a, uint32_t b)
 {
     return target_on(s, a)->kind == NNC_T_cuda &&
            nnc_min64(s->group[a].rows, s->group[b].rows) != INT64_MAX;
 }
 
-/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items. On a
- * GPU a sum over columns may leave most of it idle. */
+/* Reason why one kernel is slower than two; NULL: it is not. On a CPU it may use fewer lanes, lose contiguous access, compute values again,
+ * or have too few work items. On a GPU a sum over columns may leave most of it idle. */
 static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
 {
     const group *x = &s->group[a], *y = &s->group[b];
@@ -240,7 +240,7 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
         return NULL;
     int64_t apart = group_ns(s, a) + group_ns(s, b), work = x->work + y->work, all;
     int64_t one = groups_nodes_ns(s, nodes, n, &all);
-    s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
+    s->ns = nnc_min64(one, apart); /* so that errors of several merges do not add up */
     s->work = nnc_min64(all, work);
     if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
         return remark_text(s->p, "one kernel is expected to take %s, the two %s",
@@ -284,7 +284,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
-/* Does a marked one of these nodes read a result of nodes[i]? */
+/* Does a marked node read a result of nodes[i]? */
 static bool feeds_marked(
     const pass *p, const uint32_t *nodes, const bool *marked, uint32_t n, uint32_t i)
 {
@@ -298,7 +298,7 @@ static bool feeds_marked(
     return false;
 }
 
-/* Does nodes[i] read a marked one of these nodes that is no sum, and no larger than `few`? */
+/* Does nodes[i] read a marked node that is not a sum and has at most `few` elements? */
 static bool reads_feeder(
     const pass *p, const uint32_t *nodes, const bool *marked, uint32_t i, int64_t few)
 {
@@ -313,8 +313,8 @@ static bool reads_feeder(
     return false;
 }
 
-/* The nodes of two kernels: [1] the sums with what they are computed from, and what else reads small values that only their kernel needs;
- * [0] what has more numbers than they. The rest is small, and in either. */
+/* Divides nodes into two kernels. part[1]: the sums, all that they are computed from, and small ops on values that only their kernel needs.
+ * part[0]: ops larger than the sums. Other small ops are in neither. */
 static void divide_sums(
     groups *s, const uint32_t *nodes, uint32_t n, uint32_t part[2][MAX_MEMBERS], uint32_t count[2])
 {
@@ -348,7 +348,7 @@ static int64_t apart_ns(groups *s, const uint32_t *nodes, uint32_t n)
     return sum;
 }
 
-/* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
+/* Starts from the last node and adds the latest node that feeds the group, again and again: no other path can then lie between them. */
 void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const pass *p = s->p;
@@ -369,8 +369,8 @@ void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
 }
 
-/* The sums of a layer with what they are computed from are one kernel, where that takes no longer than a kernel for each op: edge by edge
- * they would not always meet. */
+/* Merges the sums of a layer, with all that they are computed from, where that takes no longer than a kernel for each op. Merging edge by
+ * edge would not always find this group. */
 static void seed_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const char *why;
@@ -385,9 +385,9 @@ static bool is_on_gpu(const groups *s, uint32_t i)
     return target_of(s->p, &s->p->g->node[i])->kind == NNC_T_cuda;
 }
 
-/* Seeds the sums alone, with what they are computed from, where all nodes are no one kernel. On a GPU only sums of differences from a slice
- * (one_pass). A slice's result is smaller than the loops of a kernel of the difference, and becomes part of them only with the sums. In
- * training steps on a CPU, sums of few rows: a large operand, as dy (x - mean) of a batch norm, is then not in memory beside dy. */
+/* Seeds only the sums, with all that they are computed from, where no kernel has all nodes. On a GPU: only sums of differences from a slice
+ * (one_pass). The slice is smaller than the loops of the difference's kernel, and joins it only together with the sums. On a CPU, in
+ * training steps: sums of few rows. A large operand, such as dy (x - mean) of a batch norm, is then not in memory beside dy. */
 static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
@@ -399,8 +399,8 @@ static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
         seed_sums(s, part[1], count[1]);
 }
 
-/* On a GPU one kernel of these nodes may leave most of it idle. It is not made where it is expected to take longer than one for each, or
- * than a kernel of the sums and one of the rest; those are made then. True: nothing is left to do. */
+/* One kernel of these nodes may leave most of a GPU idle. Declines it where separate kernels are expected to be faster. Makes one of the
+ * sums and one of the rest where that is faster still. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];
@@ -458,12 +458,12 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     groups_keep(s);
     if (!leaves_idle(s, nodes, n))
         groups_merge_nest(s, nodes, n);
-    /* within a budget of memory what stays unfused is better: each op frees its operands */
+    /* within a memory budget separate ops are better: each frees its operands */
     if (s->p->status == NNC_OK && !s->p->o->segments && !are_kernels(s, nodes, n))
         groups_part(s, nodes, n);
 }
 
-/* By layer, then by device: parts of a layer that is split are apart. */
+/* Orders by layer, then by device: the parts of a split layer are not fused. */
 static int by_origin(const void *x, const void *y, void *ctx)
 {
     const nnc_graph *g = ctx;
@@ -638,7 +638,7 @@ static void remark_apart(groups *s)
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Values created after the groups were formed are results of regions rewritten earlier, so they are outside of this one. */
+/* Values created after the groups were formed are results of rewritten regions, so they are outside of this one. */
 static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
 {
     return v < s->n_value && s->mark[v] == stamp;
@@ -740,13 +740,13 @@ nnc_status groups_find(groups *s, pass *p)
     return p->status;
 }
 
-/* Parts of kernels that were taken apart may be kernels with other neighbours: looks again, until there are none. */
+/* Parts of divided kernels may form kernels with other neighbours: repeats until none do. */
 nnc_status pass_fuse(pass *p)
 {
     groups s;
     const int before = p->changed;
     NNC_TRY(groups_find(&s, p));
-    if (before == 0) /* later looks see kernels instead of layers, and know less of why */
+    if (before == 0) /* later rounds see kernels instead of layers, and know fewer reasons */
         remark_apart(&s);
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
         if (group_of(&s, i) != i || s.group[i].n_real < 2)

@@ -1,19 +1,18 @@
-/* passes/fuse_apart.c -- compares each kernel that fuse has formed with its layers as written, each a kernel of its own, by one estimate,
- * and takes it apart where it does not promise to be faster. Merges are decided two groups at a time, each with a tolerance, so that they
- * may lose together what none of them does alone.
+/* passes/fuse_apart.c -- compares each kernel that fuse formed with one kernel per layer, by the same estimate. Divides it where it is not
+ * expected to be faster. fuse merges two groups at a time, each merge with a tolerance, so that several merges can lose together.
  *
- * The layers of a kernel are in order; the cheapest way to divide that order into kernels is found by dynamic programming over its parts:
+ * The layers of a kernel are in order. Dynamic programming finds the cheapest way to divide that order into kernels.
  *
- *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel
+ *     least(j) = min over i < j of least(i) + cost(i, j),  cost: the estimate of layers i .. j - 1 in one kernel.
  *
- * where a kernel of several layers must promise a margin, but not one of elementwise layers of one size. In training steps kernels stay
- * whole: what lies between their parts would need memory. Terminates: a group is divided once. */
+ * A kernel of several layers must win by a margin, unless all are elementwise and of one size. In training steps kernels stay whole: values
+ * between their parts would need memory. Terminates: a group is divided once. */
 #include "passes/group.h"
 
 #include <stdlib.h>
 
-/* MOST_LAYERS: of a group that is looked at. MOST_JOINED: of a part that is asked about, so that the number of estimates of a group is
- * linear in its layers. MARGIN: a kernel of several layers must take less than they by one part in so many, as the reason says. */
+/* MOST_LAYERS: limit of a group that is considered. MOST_JOINED: limit of a part, so that a group's estimates are linear in its layers.
+ * MARGIN: a kernel of several layers must take less than separate ones by 1/MARGIN, as the remark says. */
 enum { MOST_LAYERS = 48, MOST_JOINED = 12, MARGIN = 32 };
 
 typedef struct unit { /* a layer's nodes in a group */
@@ -161,7 +160,7 @@ static int64_t written_ns(dividing *d)
     return sum;
 }
 
-/* Elementwise layers of one size, i .. j - 1: one kernel does the same work as they, and moves less. */
+/* Are layers i .. j - 1 elementwise and of one size? One kernel then does the same work, and moves fewer bytes. */
 static bool are_flat(const dividing *d, uint32_t i, uint32_t j)
 {
     for (uint32_t k = i; k < j; k++)
@@ -170,8 +169,8 @@ static bool are_flat(const dividing *d, uint32_t i, uint32_t j)
     return true;
 }
 
-/* What the search counts for a part: its time, and a margin if it is of several layers. Where only flat layers are in it, whose estimate
- * may err, it counts their times: fuse would merge them again otherwise. */
+/* Cost of a part in the search: its time, and a margin if it has several layers. A part of only flat layers, whose estimate may err, costs
+ * at most the sum of their times: otherwise fuse would merge them again. */
 static int64_t part_cost(dividing *d, uint32_t i, uint32_t j, uint32_t *nodes)
 {
     int64_t ns = part_ns(d, i, j, nodes), written = 0;
@@ -201,7 +200,7 @@ static int64_t divide(dividing *d, uint32_t *nodes, uint32_t *cut)
     return least[d->n];
 }
 
-/* Times of one kernel, of the layers as written, and in parts. */
+/* Text of the reason: times of one kernel, of the layers as written, and of the parts. */
 static const char *reason_of(pass *p, int64_t one, int64_t written, int64_t parts)
 {
     const int64_t ns[] = {one, written, parts};
@@ -226,7 +225,7 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
         return false;
     const int64_t written = written_ns(d),
                   one = groups_nodes_ns(s, s->group[g].member, s->group[g].n, &work);
-    /* elementwise ops of one size: one kernel does the same work, and moves less; more than the estimate's usual error counts */
+    /* flat layers: the gain must exceed the estimate's usual error */
     const bool flat = s->group[g].flat;
     if (!written || !one || one + one / MARGIN <= written || (flat && one - written <= written / 4))
         return false;
@@ -245,7 +244,7 @@ static bool take_apart(dividing *d, uint32_t g, uint32_t *nodes, uint32_t *label
     return true;
 }
 
-/* Forms groups again, of the nodes with one label each. */
+/* Forms the groups again, one for each label. */
 static void form_again(groups *s, const uint32_t *label)
 {
     groups t;
@@ -255,7 +254,7 @@ static void form_again(groups *s, const uint32_t *label)
         pass_nomem(s->p);
         return;
     }
-    t.updates = s->updates; /* not of a step: late, last and gradient are NULL */
+    t.updates = s->updates; /* not a training step: late, last and gradient are NULL */
     t.taken = s->taken;
     for (uint32_t i = 0; i < n; i++)
         count[label[i] + 1]++;

@@ -1,8 +1,7 @@
 /* passes/fuse_epilogue.c -- fuses elementwise ops after a contraction into the engine's call, which applies them before it stores the
- * result: bias, activations, a residual sum. The engine's offers (nnc_target_offer) say what it supports and its time: among the
- * supported prefixes of the chain the one is fused that takes the least time, together with a kernel for the rest. The order in the
- * fused node's body is the order of the call's post-operations. Terminates: every contraction is visited once; its chain ends at
- * the first node without exactly one user. */
+ * result: bias, activations, a residual sum. The engine's offers (nnc_target_offer) say what it supports, and the time. Of the supported
+ * prefixes of the chain, the fastest is fused, counting a kernel for the rest. The order in the fused node's body is the order of the
+ * call's post-operations. Terminates: every contraction is visited once; its chain ends at the first node without exactly one user. */
 #include "passes/internal.h"
 #include <math.h>
 
@@ -15,15 +14,15 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
            t->dim[ch - shift] == y->dim[ch] && nnc_type_numel(t) == y->dim[ch];
 }
 
-/* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are loaded. A residual of
- * one row looks like a bias, and their sum would be an op of its own in each run. */
+/* Does an add of v become the bias of contraction c? If c has a bias, both must be known when weights are loaded. Otherwise v may be a
+ * residual of one row, and adding the two would be an op in each run. */
 static bool is_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&
            (c->op == OP_matmul || c->n_in != 3 || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
-/* Appends op n, the chain's k-th, applied to x, to the question. NULL, or the reason why it cannot be part of an epilogue. */
+/* Appends op n, the chain's k-th, applied to x, to the question to engines. Returns NULL, or the reason why no epilogue can contain it. */
 static const char *add_op(
     pass *p, uint32_t i, nnc_ask *a, int k, const nnc_node *n, nnc_ref x, const char *engine)
 {
@@ -63,7 +62,8 @@ static bool is_received(const pass *p, const nnc_node *c, nnc_ref v)
            nnc_home(p->g, v) != nnc_home(p->g, c->out);
 }
 
-/* The question to engines for contraction i with the first n ops of a chain. */
+/* Fills *a with the question to engines for contraction i and the first n ops of a chain. Returns NULL, or the reason why it cannot be
+ * asked. */
 static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc_ask *a)
 {
     const nnc_node *c = &p->g->node[i];
@@ -109,7 +109,7 @@ const char *epilogue_allows(
     return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);
 }
 
-/* True when this user's kernel computes its operand as well; costly ops only if once per element. */
+/* True when this user's kernel computes its operand as well. It computes costly ops only if once per element. */
 static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
 {
     nnc_class c = nnc_op_class(n->op);
@@ -156,9 +156,8 @@ static int64_t rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
     return nnc_target_time_ns(t, 0, bytes);
 }
 
-/* Shortens a chain to where it and a kernel for the rest take the least time, since an engine may support an op but compute it slowly.
- * With the engine's traffic counted equally, the kernel adds its cost, or nothing where a kernel that is needed in any case computes
- * the rest. */
+/* Shortens a chain to the length that, with a kernel for the rest, takes the least time. An engine may compute a supported op slowly. The
+ * engine's traffic counts the same for each length. The kernel counts nothing where one is needed in any case. */
 static void cut(pass *p, uint32_t i, epilogue *e)
 {
     const nnc_target *t = target_of(p, &p->g->node[i]);
@@ -168,7 +167,7 @@ static void cut(pass *p, uint32_t i, epilogue *e)
     int64_t all = nnc_target_offer(t, &whole).time_ns, least = all;
     int best = e->n;
     for (int n = e->n - 1; n >= 0; n--) {
-        (void)ask_of(p, i, e, n, &a); /* part of the whole chain, so it can be asked */
+        (void)ask_of(p, i, e, n, &a); /* cannot fail for a part of the chain */
         a.bytes = whole.bytes;
         int64_t ns = nnc_target_offer(t, &a).time_ns;
         ns += is_absorbed(p, e, n) ? 0 : rest_ns(p, i, e, n);
@@ -225,7 +224,7 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
         b = nnc_reshape(p->g, b, 1, &k);
     in[2] = c.n_in == 3 ? nnc_build2(p->g, OP_add, c.in[2], b) : b;
     p->g->origin = union_origin(p, (uint32_t[]){i, add}, 2);
-    /* the sum's order: where b has as many elements as the result, it may be written otherwise and is the same memory */
+    /* in the sum's order: if the other extents are 1, orders that differ are the same memory */
     nnc_type type = nnc_type_dense(type_of(p, a.out));
     nnc_ref r = nnc_build_typed(p->g, c.op, 3, in, c.n_attr, c.attr, &type);
     if (!edit_sync(p))
@@ -234,7 +233,7 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
     return p->g->value[r].node;
 }
 
-/* The second contraction does not end the first. */
+/* Remark: the second contraction is not in the first one's epilogue. */
 static void decline_second(
     pass *p, uint32_t i, const layers *l, const char *rule, const char *a, const char *b)
 {
@@ -319,8 +318,8 @@ const nnc_node *epilogue_of(pass *p, nnc_ref v)
     return ends ? c : NULL;
 }
 
-/* Remark for a depthwise convolution, which becomes a generated kernel that the ops after it join, or for a gradient of one, which
- * becomes a kernel of its own. */
+/* Remark for a depthwise convolution or its gradient. The convolution becomes a generated kernel that the ops after it join, the gradient a
+ * separate kernel. */
 static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);
@@ -335,7 +334,7 @@ nnc_status pass_fuse_epilogue(pass *p)
 {
     add_to_weights(p);
     read_turned(p);
-    /* backwards, so that of two contractions that a sum combines the later one gets it: its other operand exists then */
+    /* backwards: a sum of two contractions goes to the later one, when the other operand exists */
     for (uint32_t i = p->g->n_node; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *n = &p->g->node[i];
         if (nnc_op_class(n->op) != CL_contract || p->e.dead[i] || edit_static(p, n->out))

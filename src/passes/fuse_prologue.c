@@ -1,10 +1,10 @@
 /* passes/fuse_prologue.c -- fuses elementwise ops into the contraction that alone reads their result, as its prologue. A generated kernel
- * computes them once for each block of the source (kernel/panel.c), so that their result is neither stored nor loaded:
+ * computes them once for each block of the source (kernel/panel.c), and their result is neither stored nor loaded.
  *
- *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }
+ *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }.
  *
- * Libraries have no prologue. Two totals compete: the contraction and a kernel for the ops, against a contraction that takes both.
- * Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
+ * Libraries have no prologue. The contraction plus a kernel for the ops competes with a contraction that has both. Terminates: a
+ * contraction that has a prologue no longer reads the result of an elementwise kernel. */
 #include "passes/internal.h"
 
 /* Why op n is not elementwise, in the memory order of v, its result. */
@@ -24,7 +24,7 @@ static const char *not_elementwise(
     return NULL;
 }
 
-/* Why node d, whose result contraction c of node i reads first, is no prologue of any engine; NULL: ask them. */
+/* Why no engine can have node d, whose result contraction c of node i reads first, as a prologue; NULL: ask the engines. */
 static const char *blocker(pass *p, uint32_t d, uint32_t i, const nnc_node *c, nnc_ref v)
 {
     const nnc_node *a = &p->g->node[d];
@@ -66,8 +66,8 @@ static void fuse(pass *p, uint32_t d, uint32_t i, const char *rule, const char *
     remark_applied(p, &l, rule, "%s", how);
 }
 
-/* Do operands of node i depend on every other reader of `v`, so that these have run before it in any order of the plan? A residual block
- * reads its input first in its branch, last in its sum. Breadth first, over the ops of one branch. */
+/* Do operands of node i depend on every other reader of `v`? These then run before it in any order of the plan. A residual block reads its
+ * input first in its branch, last in its sum. Searches breadth first, over the ops of one branch. */
 static bool read_before(pass *p, nnc_ref v, uint32_t i)
 {
     enum { MOST_READERS = 8, MOST_NODES = 64 };
@@ -111,8 +111,8 @@ static int64_t moved_bytes(pass *p, uint32_t d)
     return bytes;
 }
 
-/* The time of elementwise kernel d, and the FLOPs of all its elements in *flops. On a CPU, of small kernels, both are those of fuse's
- * estimate: functions do not reach the peak that contractions do, and small kernels use one thread. */
+/* Time of elementwise kernel d; *flops: FLOPs of all its elements. Small kernels on a CPU get fuse's estimate for both: they use one
+ * thread, and math functions do not reach the peak of contractions. */
 static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flops)
 {
     const nnc_ref out = p->g->node[d].out;
@@ -127,14 +127,14 @@ static int64_t kernel_ns(pass *p, uint32_t d, const nnc_target *t, int64_t *flop
                        vectors * nnc_target_prices(t).ps[NNC_P_load] / 1000;
         const double peak = (double)t->flops_f32 / (double)nnc_max64(t->cores, 1) * 1e-9;
         *flops = nnc_max64(*flops, (int64_t)((double)computes * peak));
-        /* of several threads, one reads what another has in its cache, which takes as long as a launch */
+        /* with several threads, reading from another core's cache takes as long as a launch */
         return work > ns ? ns + t->launch_ns : ns;
     }
     ns = nnc_target_time_ns(t, t->kind == NNC_T_cpu ? *flops : 0, bytes);
     return t->threads == 1 ? ns + nnc_target_start_ns(t, 1) - t->launch_ns : ns;
 }
 
-/* Decides about elementwise kernel d in front of contraction i. */
+/* Decides whether elementwise kernel d becomes the prologue of contraction i. */
 static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char *rule)
 {
     const nnc_node *a = &p->g->node[d];

@@ -1,8 +1,8 @@
-/* passes/fuse_step.c -- what one kernel of two groups would cost a training step: results that the backward pass has to keep, and two
- * streams of weights in one loop. */
+/* passes/fuse_step.c -- what merging two groups costs a training step: results kept for the backward pass, and two streams of weights in
+ * one loop. */
 #include "passes/group.h"
 
-/* Bytes of the results of these nodes that ops of the step read which are not among them. */
+/* Bytes of these nodes' results that other ops of the step read. */
 static int64_t bytes_kept(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const pass *p = s->p;
@@ -29,7 +29,7 @@ static bool has_gradient(const groups *s, uint32_t g)
     return any;
 }
 
-/* Does group b read nothing but results of a, and what is there at any time? */
+/* Does group b read only results of a, and values that are always in memory? */
 static bool reads_only(const groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
@@ -44,7 +44,7 @@ static bool reads_only(const groups *s, uint32_t a, uint32_t b)
     return only;
 }
 
-/* Bytes of main's results that of the step's ops only those of group a read. */
+/* Bytes of main's results that, of the step's ops, only group a reads. */
 static int64_t bytes_read(groups *s, uint32_t a)
 {
     const pass *p = s->p;
@@ -66,9 +66,9 @@ static int64_t bytes_read(groups *s, uint32_t a)
     return bytes;
 }
 
-/* What group a of the step computes without gradients can be computed in main, as the index of a max pooling. In a kernel that needs
- * gradients it would be computed there, and what it reads kept until then, less a's results. In a kernel with an op that makes them larger,
- * as a cast of that index, those would be kept. */
+/* Main can compute group a's results if they need no gradients, such as the index of a max pooling. A kernel that needs gradients would
+ * keep a's operands until then, instead of a's results. A kernel with an op that enlarges the results, such as a cast of that index, would
+ * keep the larger ones. */
 static const char *keeps_operands(groups *s, uint32_t a, uint32_t b)
 {
     const bool widens = !has_gradient(s, b) && reads_only(s, a, b);
@@ -133,8 +133,8 @@ static int64_t bytes_updated(const groups *s, uint32_t a)
     return most;
 }
 
-/* Updates of two weights share only what is small beside them, as parts of one gradient. One kernel of both would save nothing, and run
- * through two streams of memory at once. */
+/* Updates of two weights share only small values, such as parts of one gradient. One kernel for both would save nothing, and stream through
+ * both weights at once. */
 static const char *updates_others(groups *s, uint32_t a, uint32_t b)
 {
     enum { LARGE = 1 << 18, SHARE = 8 };
@@ -144,7 +144,7 @@ static const char *updates_others(groups *s, uint32_t a, uint32_t b)
                : NULL;
 }
 
-/* By node: bytes of the state whose new value its result is, also under another shape. NULL: there are no states. */
+/* By node: bytes of the state whose new value is its result, or a reshape of it. NULL: there are no states. */
 static const int64_t *find_updates(pass *p)
 {
     const nnc_graph *g = p->g;

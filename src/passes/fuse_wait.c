@@ -1,17 +1,17 @@
 /* passes/fuse_wait.c -- operands of the backward pass that one kernel would keep in memory while a gradient is computed.
  *
  * The mask of a relu can be computed from its result in the kernel that multiplies by it. That kernel runs after the convolution whose
- * result it multiplies, and until then the relu's result stays in memory, beside the convolution's operand and result:
+ * result it multiplies. Until then the relu's result stays in memory, beside the convolution's operand and result.
  *
- *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask
+ *     x, dy -> weight gradient        dy -> convolution -> dx        x, dx -> one kernel: x > 0, dx * mask.
  *
  * As two kernels, the first frees x, and a byte for each of its elements waits. That is better where memory would have its peak there.
  *
- * Likewise a result of the forward pass is computed again for one kernel, as a relu's for the gradient of the next weight. Apart it is
- * freed before others run; where one kernel computes both, it is in memory beside all of their results. */
+ * The same holds for a result of the forward pass that is computed again, such as a relu's for the next weight's gradient. A separate
+ * kernel frees it before others run. One kernel for both would keep it beside all of their results. */
 #include "passes/group.h"
 
-enum { SHARE = 2 }; /* what waits instead is smaller by this factor at least */
+enum { SHARE = 2 }; /* the value that waits instead is smaller by at least this factor */
 
 /* Is v in memory at any time, or computed from gradients? */
 static bool is_apart(const groups *s, nnc_ref v)
@@ -21,7 +21,8 @@ static bool is_apart(const groups *s, nnc_ref v)
     return s->gradient[d] || p->e.is_static[d] || nnc_op_class(p->g->node[d].op) == CL_leaf;
 }
 
-/* The largest gradient that node i reads, with the gradients that it is computed from, unless it takes their place. 0: it reads none. */
+/* Bytes of the largest gradient that node i reads, and of that gradient's operands unless it overwrites them. 0: node i reads no
+ * gradient. */
 static int64_t gradient_bytes(const groups *s, uint32_t i)
 {
     const nnc_graph *g = s->p->g;
@@ -49,7 +50,7 @@ static int64_t bytes_in_use(const groups *s, uint32_t i, nnc_ref v)
                     : 0;
 }
 
-/* By node: the last node of the forward pass that its result is computed from; n_node: there is none. */
+/* By node: the last forward node among its direct and indirect operands; n_node: none. */
 static void find_places(groups *s, uint32_t *place)
 {
     const nnc_graph *g = s->p->g;
@@ -64,8 +65,8 @@ static void find_places(groups *s, uint32_t *place)
     }
 }
 
-/* By value: bytes that wait for the backward pass on its account. Its own bytes count where a gradient is computed from it. Otherwise it is
- * at most the results that the forward pass can compute already, as the index of a max pooling. */
+/* By value: bytes that are kept for the backward pass because of it. Its own bytes count if a gradient is computed from it. Otherwise at
+ * most the results that the forward pass can compute from it count, such as the index of a max pooling. */
 static void find_kept(const groups *s, int64_t *kept)
 {
     const pass *p = s->p;
@@ -87,7 +88,7 @@ static void find_kept(const groups *s, int64_t *kept)
     }
 }
 
-/* Bytes of node i's results that wait for the backward pass, if it is of the forward pass. */
+/* Bytes of node i's results that are kept for the backward pass, if it is in the forward pass. */
 static int64_t bytes_kept(const groups *s, uint32_t i, const int64_t *kept)
 {
     const nnc_node *n = &s->p->g->node[i];
@@ -97,8 +98,8 @@ static int64_t bytes_kept(const groups *s, uint32_t i, const int64_t *kept)
     return sum;
 }
 
-/* Sums what is kept, and finds the most bytes that are in use in any case. Devices have memory of their own; where the graph has several,
- * nothing waits on account of this. */
+/* Sums the kept bytes, and finds the peak that does not depend on fusion. With several devices, which have separate memories, does
+ * nothing. */
 void groups_of_wait(groups *s)
 {
     pass *p = s->p;
@@ -135,13 +136,13 @@ static bool reads(const groups *s, nnc_ref v, uint32_t b)
     return any;
 }
 
-/* Is v of use after group a's kernel, so that it stays in memory in any case? Other kernels that only read it may run before. */
+/* Is v used after group a's kernel, and therefore in memory in any case? Other kernels that only read v may run before. */
 static bool is_used_up(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
 {
     return !edit_is_output(s->p, v) && !reads(s, v, b) && reads(s, v, a);
 }
 
-/* The largest operand that only group a's kernel would have to wait with for group b. */
+/* The largest operand that only group a reads, and that would wait for group b. */
 static nnc_ref largest_operand(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
@@ -188,7 +189,7 @@ const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b)
         text_bytes(s->p, bytes), text_bytes(s->p, passed), text_bytes(s->p, in_use));
 }
 
-/* Is v in memory however nodes are fused: an output, or read by an op that takes part in no kernel? */
+/* Is v in memory whatever is fused: an output, or read by an op that no kernel contains? */
 static bool is_stored(const groups *s, nnc_ref v)
 {
     bool any = edit_is_output(s->p, v);
@@ -232,8 +233,8 @@ static uint32_t last_place(const groups *s, const uint32_t *nodes, uint32_t n)
     return last;
 }
 
-/* Bytes in use while one kernel computes these nodes: what is kept for the layers before, what it reads, and its results. In kernels
- * without reductions one result takes the place of an operand. *again: see bytes_stored. */
+/* Bytes in use while one kernel computes these nodes: values kept for earlier layers, its operands and its results. In kernels without
+ * reductions one result overwrites an operand. *again: see bytes_stored. */
 static int64_t bytes_at_once(groups *s, const uint32_t *nodes, uint32_t n, int64_t *again)
 {
     const nnc_graph *g = s->p->g;

@@ -1,5 +1,5 @@
-/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired after each merge (Pearce and Kelly, "A
- * dynamic topological sort algorithm for directed acyclic graphs", JEA 2006). A search visits only groups between the two. */
+/* passes/group.c -- union-find of nodes with a topological order of the groups, repaired after each merge. A search visits only groups
+ * between the two (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", JEA 2006). */
 #include "passes/group.h"
 
 #include <stdlib.h>

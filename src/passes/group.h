@@ -14,7 +14,7 @@ typedef struct group {
         ns; /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
     int64_t work; /* the same on one thread */
     bool
-        flat; /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
+        flat; /* elementwise ops of one size without broadcasts: faster merged with another such group */
 } group;
 
 typedef struct groups {
@@ -27,10 +27,10 @@ typedef struct groups {
     const int64_t
         *updates; /* by node: bytes of the state that is its result's new value; or NULL */
     const uint32_t *
-        place; /* fuse_wait.c, by node: the last node of the forward pass that its result is computed from; or NULL */
+        place; /* fuse_wait.c, by node: the last forward node among its direct and indirect operands; or NULL */
     const int64_t
         *before; /* by node: bytes of earlier nodes' results that are kept for the backward pass */
-    int64_t peak; /* bytes that a training step needs at once however it is fused, by estimate */
+    int64_t peak; /* estimated peak memory of a training step, whatever is fused */
     uint32_t *ord; /* by root: position in a topological order of groups; unique */
     uint32_t *kept, *moved,
         *since; /* by root: its position when groups_keep was called, if its stamp `since` is n_keep; such groups */
@@ -42,21 +42,21 @@ typedef struct groups {
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
     uint32_t n_ahead, n_behind;
     int64_t ns,
-        work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
+        work; /* expected time of the last two groups' common kernel, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
     const char **taken; /* by node: why groups_take_apart divided its kernel; NULL: it did not */
     bool apart; /* groups_take_apart divided some */
 } groups;
 
 bool groups_init(groups *s, pass *p); /* false: out of memory */
-/* The group of this node alone; its member is the caller's to set. */
+/* A group of only this node; the caller sets its member. */
 group groups_alone(const nnc_graph *g, uint32_t i);
 uint32_t group_of(const groups *s, uint32_t node);
 /* True when merging a and b (a feeds b) creates no cycle. */
 bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
 /* Merges; groups_can_merge must have returned true. */
 void groups_merge(groups *s, uint32_t a, uint32_t b);
-/* Begins to keep the order that groups have now, for groups_part. */
+/* Records the current order of groups, for groups_part. */
 void groups_keep(groups *s);
 /* Undoes merges of these nodes, each of which was a group when groups_keep was called, and nothing else has merged since. */
 void groups_part(groups *s, const uint32_t *nodes, uint32_t n);
@@ -71,7 +71,7 @@ bool groups_leave(const groups *s, nnc_ref v); /* do unmarked nodes read v? */
 nnc_status groups_find(groups *s, pass *p) NNC_MUST;
 /* True when these nodes (ascending) can be one kernel. */
 bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why);
-/* The time that one kernel of these nodes is expected to take, *work: on one thread of a CPU; 0: there is none. */
+/* Expected time of one kernel of these nodes, *work: on one thread of a CPU; 0: no kernel can compute them. */
 int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work);
 /* Merges the groups of these nodes (ascending) that are connected. */
 void groups_merge_nest(groups *s, const uint32_t *nodes, uint32_t n);
@@ -85,12 +85,11 @@ const char *step_blocker(groups *s, uint32_t a, uint32_t b);
 
 /* ---- fuse_wait.c ---- */
 void groups_of_wait(groups *s); /* finds what waits_for_gradient asks */
-/* Why group a of the backward pass, which needs no gradient, stays apart from b, which does and reads a's results; NULL: it need not. */
+/* Why group a of the backward pass stays apart from b; NULL: it need not. Only b needs gradients, and it reads a's results. */
 const char *waits_for_gradient(groups *s, uint32_t a, uint32_t b);
-/* Would one kernel of these nodes have the most memory in use, with results of the forward pass that it computes again? */
+/* Would one kernel of these nodes raise the step's peak memory, by results of the forward pass that it computes again? */
 bool raises_peak(groups *s, const uint32_t *nodes, uint32_t n);
-/* Why groups a and b of the backward pass, one of which needs gradients, stay apart, where one of them computes again what others read, or
- * NULL. */
+/* Reason to keep groups a and b of the backward pass apart, where one needs gradients and one computes again what others read; or NULL. */
 const char *computes_beside(groups *s, uint32_t a, uint32_t b);
 
 /* ---- fuse_apart.c ---- */

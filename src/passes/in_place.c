@@ -1,36 +1,35 @@
-/* passes/in_place.c -- concat, slice and split without copies. The operands of a concat are parts of the result's memory, and whoever
- * computes one writes it there; the results of a slice or split are parts of the operand's.
+/* passes/in_place.c -- concat, slice and split without copies. The operands of a concat are parts of the result's memory, and their
+ * producers write them there. The results of a slice or split are parts of the operand's memory.
  *
- *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2
+ *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2.
  *
- * From the last concat to the first, so that a concat which is an operand of a later one has its place before its own operands get
- * theirs. An operand may be a part when
- *   - a command computes it (no input, no weight, no view) and it has no place yet,
- *   - it is no output of the graph,
- *   - its memory order is the result's, and everything is on one device,
- *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot. An
- *     activation in the epilogue of a contraction is computed by that.
- * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
- * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
- * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once.
+ * Concats are visited from last to first: one that is an operand of a later concat is placed before its own operands are. An operand may be
+ * a part if:
+ *   - A command computes it (no input, no weight, no view) and it has no place yet.
+ *   - It is no output of the graph.
+ *   - Its memory order is the result's, and everything is on one device.
+ *   - Its producer and consumers can address memory with gaps: generated kernels can, library calls cannot. An activation in a
+ *     contraction's epilogue counts as the contraction.
+ * Any other operand is copied to its place. A concat stays a copy where placing its operands takes longer. Examples: `fuse` makes it part
+ * of its only consumer's kernel, or computes its operands in its kernel. A slice or split stays where `fuse` makes it an index map of its
+ * consumers. Terminates: each node is visited once.
  *
- * States that are put together, updated as one value and cut again are one state in memory: an optimizer's kernel reads and writes all
- * weights at once, and nobody else knows.
+ * States that are concatenated, updated as one value and sliced again share one memory block. An optimizer's kernel then reads and writes
+ * all weights at once, and no other op is affected.
  *
- *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 lie in w, and v over it */
+ *   w = concat(w1, w2);  v = f(w, ..);  update w1 <- slice(v), w2 <- slice(v)      w1, w2 are parts of w, and v is stored over it. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
 enum {
     GPU_ALIGN = 64
-}; /* bytes that parts begin at multiples of on a GPU: what cuBLASLt is told of every tensor */
+}; /* alignment of parts in bytes on a GPU, the same that cuBLASLt is told for every tensor */
 
 typedef struct parts {
     pass *p;
-    nnc_ref n_value; /* of the graph before the pass; the rest by such values */
+    nnc_ref n_value; /* values of the graph before the pass; the arrays below are by these */
     nnc_place *place;
-    nnc_ref
-        *copy; /* its copy in a concat's result, or NNC_NONE: that one's place and type are known */
+    nnc_ref *copy; /* copy in a concat's result, of known place and type; or NNC_NONE */
     nnc_place *copied_to;
     uint32_t *n_part; /* by root */
 } parts;
@@ -59,7 +58,7 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
     return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
-/* At level 1, which keeps every bit: does n sum over axes that a kernel joins, or vectorises, where its operand has no gaps? */
+/* At level 1, which keeps every bit: does n sum over axes that a kernel merges or vectorises only if its operand has no gaps? */
 static bool adds_in_order(const pass *p, const nnc_node *n)
 {
     const nnc_class class = nnc_op_class(n->op);
@@ -88,7 +87,7 @@ static const char *reader_objects(
     return NULL;
 }
 
-/* Is value v, or the same under another shape, the new value of a state? */
+/* Is v, or a reshape of it, the new value of a state? */
 static bool updates_state(const pass *p, nnc_ref v)
 {
     for (uint32_t o = nnc_result_outputs(p->g); o < p->g->n_output; o++)
@@ -97,7 +96,7 @@ static bool updates_state(const pass *p, nnc_ref v)
     return false;
 }
 
-/* Is v cut into the new values of states? They may be one state, over which v lies then. */
+/* Is v cut into the new values of states? They may become one state, which v then overwrites. */
 static bool is_cut_into_states(const pass *p, nnc_ref v)
 {
     bool yes = false;
@@ -130,7 +129,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is an output";
     if (is_cut_into_states(p, v))
         return "is cut into the new values of states";
-    if (nnc_op_class(d->op) == CL_collective) /* each on its operand's device: the node has none */
+    if (nnc_op_class(d->op) == CL_collective) /* each result is on its operand's device */
         return "is a result of a collective";
     if (!on_one_device(d, n))
         return "is computed on another device";
@@ -162,7 +161,7 @@ static int64_t part_at(const pass *p, const nnc_node *n, int k)
     return at;
 }
 
-/* Operand v, or its copy, where it lies in the memory of `root`, at `at`; else NNC_NONE. */
+/* Operand v or its copy, if it is part of `root`'s memory, at `at`; otherwise NNC_NONE. */
 static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
 {
     if (s->place[v].root == root && s->place[v].at == at)
@@ -171,7 +170,7 @@ static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
     return copy ? s->copy[v] : NNC_NONE;
 }
 
-/* Do all operands of concat n lie one after the other already, as the first ones of a larger concat do? Then its place is theirs. */
+/* Are all operands of concat n already adjacent in memory, such as the first operands of a larger concat? Then its place is theirs. */
 static bool all_there(parts *s, const nnc_node *n)
 {
     const pass *p = s->p;
@@ -210,7 +209,7 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
     const nnc_node *d = def_of(p, v);
     nnc_class c = nnc_op_class(d->op);
     if (c == CL_comp || c == CL_reduce || c == CL_window)
-        return false; /* it could be, but beside the concat's other operands such a kernel is slow */
+        return false; /* possible, but such a kernel is slow with the concat's other operands */
     return p->will_run[PASS_fuse] && c != CL_leaf && !edit_static(p, v) && d->op != OP_concat &&
            !is_contraction(p, d) && edit_only_user(p, v) && !in_epilogue(p, v);
 }
@@ -226,7 +225,7 @@ static int pieces(const pass *p, const nnc_node *n)
     return sum;
 }
 
-/* How the result of a concat is used otherwise. */
+/* Use of a concat's result if the concat is not in place. */
 typedef struct use_of {
     bool fused; /* fuse makes the concat part of a kernel that reads it */
     bool stored; /* its result goes to memory, for others */
@@ -278,8 +277,8 @@ static int64_t concat_ns(pass *p, const nnc_node *n)
     return ns ? ns : nnc_target_time_ns(t, 0, 2 * bytes_of(p, n->out));
 }
 
-/* What operand k of concat n takes once it is written in place or copied there; `share`: of the time of the concat's kernel, in which
- * it is loaded and stored. One that fuse would compute in the kernel of the concat gets its own. */
+/* Cost of operand k of concat n in place, written there or copied. `share`: the operand's part of the time of a concat kernel, in which it
+ * is loaded and stored. An operand that fuse would compute in that kernel gets its own. */
 static int64_t operand_ns(
     pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t share)
 {
@@ -360,7 +359,7 @@ static void apply(parts *s, uint32_t i, const how *way)
             text_bytes(p, bytes));
 }
 
-/* Chooses how each operand of concat n gets to its place. Why it stays as it is, or NULL. */
+/* Chooses how each operand of concat n gets to its place. Returns why the concat stays as it is, or NULL. */
 static const char *choose_way(const parts *s, const nnc_node *n, how *way)
 {
     pass *p = s->p;
@@ -410,7 +409,7 @@ static void look_at(parts *s, uint32_t i)
 
 /* ---- states that are one ----------------------------------------------------------------------- */
 
-/* What the states of a concat are updated to. */
+/* The common new value of a concat's states. */
 typedef struct one_state {
     nnc_ref value; /* parts of this; NNC_NONE: nothing seen yet */
     nnc_type type;
@@ -428,7 +427,7 @@ static nnc_ref update_of(const pass *p, nnc_ref v)
     return o < p->g->n_output ? p->g->output[o] : NNC_NONE;
 }
 
-/* Is the part of one dimension at o->at the update of state v? */
+/* Is the update of state v the part of o->value, of one dimension, at o->at? */
 static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
 {
     const nnc_node *d = def_of(p, v);
@@ -444,7 +443,7 @@ static bool is_updated_by_part(const pass *p, nnc_ref v, one_state *o)
            nnc_type_equal(type_of(p, o->value), &o->type) && on_one_device(d, cut);
 }
 
-/* Is v, or v under another shape, read by other nodes than those of op `there`, which have it in place? */
+/* Do nodes other than those of op `there`, which have it in place, read v or a reshape of it? */
 static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
 {
     bool yes = false;
@@ -455,8 +454,8 @@ static bool is_read_alone(const pass *p, nnc_ref v, nnc_op there)
     return yes;
 }
 
-/* Looks at the states that concat n consists of, from o->at on. A state may begin at any byte where only the concat reads it, and only a
- * part of the concat's new value is read as its new value. */
+/* Checks the states that concat n consists of, from o->at on. A misaligned part is allowed where only the concat reads the state, and only
+ * the update its new value. */
 static void look_at_states(const parts *s, const nnc_node *n, one_state *o)
 {
     const pass *p = s->p;
@@ -498,7 +497,7 @@ static void place_states(parts *s, uint32_t i, nnc_ref root, int64_t at)
         set_in_place(p, i);
 }
 
-/* Makes the states of concat i one; false: it is no concat of such states. */
+/* Makes the states of concat i one state; false: it is no concat of such states. */
 static bool join_states(parts *s, uint32_t i)
 {
     pass *p = s->p;
@@ -522,7 +521,7 @@ static bool join_states(parts *s, uint32_t i)
 
 /* ---- slice and split --------------------------------------------------------------------------- */
 
-/* Are all readers of v, also under another shape, kernels that fuse can make an index map of? */
+/* Can fuse make v an index map in all its readers, also through reshapes? */
 static bool is_index_map_of(const pass *p, nnc_ref v)
 {
     bool yes = true;
@@ -542,7 +541,7 @@ static bool is_index_map(const pass *p, const nnc_node *n)
     return yes;
 }
 
-/* Why the results of slice or split n are no parts of its operand; NULL: they are, of these types and at these places. */
+/* Why the results of slice or split n are not parts of its operand; NULL: they are, with these types and places. */
 static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nnc_place *place)
 {
     pass *p = s->p;

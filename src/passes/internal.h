@@ -19,7 +19,7 @@ typedef enum pass_id {
     PASS__COUNT
 } pass_id;
 
-/* Users of values as lists in one pool; and per node whether it is dead or static, and its cost. */
+/* Users of values, as lists in one pool. Per node: whether it is dead or static, and its cost. */
 typedef struct use {
     uint32_t node, next; /* next: 1-based index into the pool; 0 ends */
 } use;
@@ -50,9 +50,9 @@ typedef struct pass {
     nnc_sink *sink;
     nnc_arena *a; /* scratch, freed after the pass */
     edit e;
-    bool ran[PASS__COUNT], will_run[PASS__COUNT]; /* before this pass, and after it */
+    bool ran[PASS__COUNT], will_run[PASS__COUNT]; /* which passes ran before this one, which will run after it */
     int changed;        /* applied remarks */
-    bool again;         /* the pass is to run once more, on what it made */
+    bool again;         /* the pass is to run again on its result */
     bool edited;        /* a value was replaced: equal constants are merged without a remark */
     nnc_status status; /* sticky */
 } pass;
@@ -102,17 +102,17 @@ nnc_status edit_open(pass *p) NNC_MUST;
 bool edit_sync(pass *p);
 /* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
-/* The same for a node whose result replaces v: as operand of node `reader`, or, if `reader` computes v, as its result. A collective has no
- * device: each of its operands stays on the device that computes it. */
+/* The same for a node whose result replaces v, an operand of node `reader` or its result. A collective has no device: each of its operands
+ * stays on the device that computes it. */
 void edit_at_operand(pass *p, uint32_t reader, nnc_ref v);
-/* May `reader` read `other`, a value computed from v, in place of v? */
+/* May `reader` read `other`, a value computed from v, instead of v? */
 bool edit_may_read(const pass *p, uint32_t reader, nnc_ref v, nnc_ref other);
 /* Redirects all uses of `from` to `to` and removes nodes that are then unused. Types must be equal, memory order included; a dense
  * `to` gets the strides of `from`, which may be part of a larger value. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
 /* v in the memory order of `want` (same dimensions): itself, or a relayout. */
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);
-/* v in the memory order of `from`, which it will replace; a copy where v is a view and `from` an operand of a concat in place. */
+/* Returns v in the memory order of `from`, which it will replace. Copies where v is a view and `from` an operand of an in-place concat. */
 nnc_ref edit_like(pass *p, nnc_ref v, nnc_ref from);
 /* Sets node i's operand k to r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
@@ -184,8 +184,8 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain);
 const nnc_node *epilogue_of(pass *p, nnc_ref v);
 /* Price of elementwise op o in a kernel, in FLOPs at the peak rate. */
 static inline int op_flops(nnc_op o) { return nnc_op_is_expensive(o) ? NNC_F_function : 1; }
-/* siblings.c: if v is a result of splits or slices along one dimension *axis: what they divide, *x, and v's first index there. They are
- * followed up to the tensor `until`, or as many as there are. False: it is not. */
+/* siblings.c: if v is a result of splits or slices along one dimension *axis: the divided tensor *x, and v's first index in it. Follows
+ * them back to the tensor `until`, or as far as possible. False: v is no such result. */
 bool place_in(
     const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis, int64_t *start);
 /* Concatenates the n values at v along dimension 0, as a tree of concats, since kernels copy only few operands fast. Overwrites v[]. */
@@ -202,20 +202,20 @@ void read_turned(pass *p);
 /* small_products.c: rules of algebra.c. */
 nnc_ref rule_one_place(pass *p, const nnc_node *n);
 nnc_ref rule_few_terms(pass *p, const nnc_node *n);
-bool has_one_place(const pass *p, const nnc_node *c); /* convolution c: are operands and result of one place, without pads? */
+bool has_one_place(const pass *p, const nnc_node *c); /* do convolution c's operands and result have one place each, without pads? */
 nnc_ref rule_update(pass *p, const nnc_node *n);
-/* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; *work (may be NULL): the same
- * on one thread. 0: they cannot be one kernel. */
+/* expect.c: estimated nanoseconds on a CPU of one kernel of these nodes (ascending) with the results `out`; 0: they cannot be one kernel.
+ * *work (may be NULL): the same on one thread. */
 int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 /* Nanoseconds for `bytes` that one kernel of a CPU stores and the next loads, beyond what either takes in cache. */
 int64_t spill_ns(const nnc_target *t, int64_t bytes);
 const char *text_us(pass *p, int64_t ns);
-/* A time that a reason compares with `other`: with as many digits as make them differ. */
+/* A time that a reason compares with `other`: with enough digits to tell them apart. */
 const char *text_us_beside(pass *p, int64_t ns, int64_t other);
 const char *text_us_to(pass *p, int64_t ns, int more); /* with `more` further digits (nnc_us_digits) */
 /* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
-/* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
+/* NULL if op n, applied to x, can follow the chain `so_far` in contraction i's epilogue; otherwise the reason. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* True for a contraction that a library computes, or a fused node that contains one. */
 bool is_contraction(const pass *p, const nnc_node *n);
@@ -226,10 +226,10 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node from these nodes (operands before users; of a fused one its members) with the results outs. Returns the first
  * result. Does not redirect uses. The origin is the union of the nodes' origins. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
-/* What member m of `from`, with operands `in`, becomes in a body; m NULL: what members read for the operand *in. */
+/* Builds the copy of member m of `from` in a body, with operands `in`. m NULL: builds the value that members read for operand *in. */
 typedef nnc_ref region_member(void *ctx, nnc_graph *body, const nnc_graph *from, const nnc_node *m, const nnc_ref *in);
-/* Makes `body` of node n, of a fused one of its members: each what `make` makes of it. Operand number `operand` is of this type there.
- * False: body->status, or out of memory. */
+/* Makes `body` from node n, or from a fused node's members: `make` builds each. Operand number `operand` has this type there. False:
+ * body->status, or out of memory. */
 bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const nnc_type *type, region_member *make, void *ctx);
 /* "/a+/b": the nodes' paths, each once, in order; NULL: they have none. */
 const char *union_origin(pass *p, const uint32_t *nodes, int n);
@@ -240,12 +240,12 @@ const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
 /* The only contraction in node n's body, or n itself; *operand: the operand of n that is the contraction's operand `which`, -1: it is
  * computed inside. NULL: no contraction, or several. */
 const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
-/* Per node: do only updates depend on it, no output? NULL: the graph has no updates, or out of memory (p->status). */
+/* Per node: do only updates, but no outputs, depend on it? NULL: the graph has no updates, or out of memory (p->status). */
 const bool *find_late(pass *p);
-/* Per node: do only updates made once a step depend on it, none made for each batch (nnc_node.accumulates)? NULL: as above. */
+/* Per node: do only updates made once a step depend on it, not those of each batch (nnc_node.accumulates)? NULL: as above. */
 const bool *find_last(pass *p);
-/* Per node: is it the loss, or does it depend on it? `shared`: also through constants of the loss that layers use as well, such as the 0 of
- * relus' masks. Recompute then leaves these masks to the backward pass, where their live ranges are shorter. */
+/* Per node: is it the loss, or does it depend on it? `shared`: includes constants that the loss and layers share, such as the 0 of relus'
+ * masks. Recompute then leaves these masks to the backward pass, where their live ranges are shorter. */
 bool *find_gradients(pass *p, bool shared);
 /* Does init compute v, or the value that v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
@@ -257,8 +257,8 @@ int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
 const char *panels_blocked(const pass *p, uint32_t i);
 /* pack_weights.c: outputs per panel, a pair of vectors; 0: pairs do not divide them, and all are a single panel. */
 int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs);
-/* pack_weights.c: builds fused node v, of several contractions, once more with panels for those of their second operands that are
- * operands of the node and can be packed. Does not redirect uses. NNC_NONE: p->status. */
+/* pack_weights.c: builds fused node v, of several contractions, again with packed panels for second operands that are the node's operands
+ * and can be packed. Does not redirect uses. NNC_NONE: p->status. */
 nnc_ref pack_products(pass *p, nnc_ref v);
 /* The target's engine for contraction n, or for the one in fused node n; NULL: none. Its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);

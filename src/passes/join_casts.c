@@ -1,12 +1,11 @@
-/* passes/join_casts.c -- training steps in 16 bits on GPUs: the casts of several weights in one kernel.
+/* passes/join_casts.c -- training steps in 16 bits on GPUs: cast several weights in one kernel.
  *
  *   h1 = cast(w1);  h2 = cast(w2);  ..    ->    h = cast(concat(w1, w2, ..));  h1, h2, ..: parts of h
  *
- * A state is f32, and its 16-bit copy is computed in each step. Most weights are so small that a launch takes as long as the cast. Weights
- * stay where they are: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views, which begin at multiples of 64
- * bytes. Casts are joined in the order of the forward pass, a few at a time, so that a copy does not live much longer than
- * its neighbours. Only of weights that contractions read as they are stored: a cast to another memory order is a kernel that transposes.
- * Terminates: a joined cast is one of no param. */
+ * States are f32. Each step computes their 16-bit copies. Most weights are so small that a launch takes as long as the cast. Weights are
+ * not moved: the kernel reads a few tensors in turn (NNC_KERNEL_CONCAT). The parts are views that begin at multiples of 64 bytes. They are
+ * joined in forward order, a few at a time, so that no copy lives much longer than before. A cast to another memory order is not joined,
+ * since it transposes. Terminates: a joined cast does not read a param. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -43,7 +42,7 @@ static bool are_alike(const pass *p, uint32_t a, uint32_t b)
     return type_of(p, x->out)->dtype == type_of(p, y->out)->dtype && !placed_apart(x, y);
 }
 
-/* The joined cast as one line, or NNC_NONE. */
+/* Builds the joined cast, of one dimension; NNC_NONE: p->status. */
 static nnc_ref build(pass *p, const casts *c)
 {
     nnc_ref line[NNC_KERNEL_CONCAT];
@@ -76,7 +75,7 @@ static void replace(pass *p, const casts *c, nnc_ref y)
     }
 }
 
-/* Joins these casts where one kernel is expected to take less. */
+/* Joins these casts if one kernel is expected to take less time. */
 static void join(pass *p, const casts *c)
 {
     const uint32_t first = p->g->n_node;

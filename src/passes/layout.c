@@ -54,13 +54,13 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     case CL_ecomp: return nnc_type_same_shape(t, y);
     case CL_contract: return k == 0 || (n->op != OP_conv && n->op != OP_conv_transpose);
     case CL_comp: return k == 0;
-    case CL_reduce: return y->rank >= 3; /* others have one order, whatever they sum */
+    case CL_reduce: return y->rank >= 3; /* lower ranks have only one order */
     default: return true;
     }
 }
 
-/* Does convolution n read operand k, of few channels, as it is where its result has channels last? Its kernel broadcasts element after
- * element of the source, whatever their order: a relayout of an image takes longer than what it saves. */
+/* Does convolution n with a channels-last result read operand k, of few channels, in its own order? Its kernel broadcasts single elements
+ * of the source, in any order: a relayout of an image takes longer than it saves. */
 static bool reads_as_is(const pass *p, const nnc_node *n, int k)
 {
     enum { FEW = 4 };
@@ -71,7 +71,7 @@ static bool reads_as_is(const pass *p, const nnc_node *n, int k)
            !nnc_target_engine_interprets(e);
 }
 
-/* Time that contraction n loses in row-major order, by the offers of the engines in either order. */
+/* Time that contraction n loses in row-major order, by the engines' offers for both orders. */
 static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
@@ -82,7 +82,7 @@ static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
     return nnc_max64(row - nnc_target_offer(target_of(p, n), &a).time_ns, 0);
 }
 
-/* Time that convolution n on a GPU, in one group, of f32 that may be rounded to tf32, loses in row-major order. */
+/* Time that an f32 convolution n, of one group on a GPU with tf32 allowed, loses in row-major order. */
 static int64_t tf32_loss_ns(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
@@ -136,7 +136,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     if (!nnc_target_interprets(on))
         ns += nnc_target_start_ns(on, 1) - on->launch_ns;
     uint32_t after = next,
-             before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
+             before = next + 1; /* relayouts to channels-last / to row-major cost after `from` */
     mincut_arc(m, after, from, ns);
     mincut_arc(m, from, before, ns);
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
@@ -212,14 +212,14 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
-/* The order of weights whose outputs are innermost, then their inputs. */
+/* Sets the order of weights with innermost outputs, then inputs. */
 static void outputs_last(nnc_type *t)
 {
     for (int d = 0; d < t->rank && d < NNC_MAX_RANK; d++)
         t->order[d] = (uint8_t)(d + 2 < t->rank ? d + 2 : t->rank - 1 - d);
 }
 
-/* Weights of a kernel that computes neighbouring channels together: channels innermost. */
+/* Makes channels innermost in weights of a kernel that computes neighbouring channels together. */
 static void turn_depthwise(pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -234,8 +234,7 @@ static void turn_depthwise(pass *p, uint32_t i)
         edit_set_operand(p, i, 1, r);
 }
 
-/* Does a library compute convolution i in channels-last order and want its weights in that order, too? Otherwise it copies them within
- * each call. */
+/* Does a library compute convolution i in channels-last order, and would it otherwise copy its weights to that order in each call? */
 static bool weights_follow(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
@@ -244,9 +243,9 @@ static bool weights_follow(const lay *l, uint32_t i)
            nnc_target_engine_for(t, ASK_conv) && !is_kernel_conv(l->p, n, NULL);
 }
 
-/* Weights that the engine needs in the order of the activations. Static ones are relayouted once by init. A kernel that computes them (of a
- * training step in 16 bits, the cast of a state) writes them in that order. States themselves stay as they are: a copy would live from the
- * forward to the backward pass. */
+/* Puts weights into the activations' order if the engine needs that. Init relayouts static ones once. A kernel that computes them (the cast
+ * of a state in a 16-bit training step) writes them in that order. States themselves stay as they are: a copy would live from the forward
+ * to the backward pass. */
 static void turn_weights(lay *l, uint32_t i)
 {
     pass *p = l->p;
@@ -264,7 +263,7 @@ static void turn_weights(lay *l, uint32_t i)
         edit_set_operand(p, i, 1, r);
 }
 
-/* Is the gradient of weights better computed in vectors of outputs than of inputs, which do not fill vectors? */
+/* Should the gradient of weights use vectors of outputs, since inputs do not fill vectors? */
 static bool outputs_fill(const nnc_target *t, const nnc_type *w, int64_t groups)
 {
     const int64_t lanes = nnc_max64(t->vector_bits / 32, 1), in = w->dim[1],
@@ -272,7 +271,7 @@ static bool outputs_fill(const nnc_target *t, const nnc_type *w, int64_t groups)
     return nnc_align_up(in, lanes) * out * 4 > nnc_align_up(out, lanes) * in * 5;
 }
 
-/* The gradient of weights in the order that the engine writes: the kernel that reads it (an update, a sum) does so in that order. A
+/* Puts the gradient of weights into the order that the engine writes: the kernel that reads it (an update, a sum) reads in that order. A
  * generated kernel writes vectors of input channels, or of output channels. */
 static void turn_gradient(lay *l, uint32_t i)
 {
@@ -358,7 +357,7 @@ static void remark_regions(lay *l, const int64_t *loss)
         layers l;
         int64_t ns;
         int n_conv, n_pool;
-        const nnc_target_engine *conv; /* of the device of its first node */
+        const nnc_target_engine *conv; /* of its first node's device */
     } *at = PASS_NEW(p, struct region, l->n_node + 1);
     for (uint32_t i = 0; at && root && i < l->n_node; i++) {
         uint32_t a = root[i];

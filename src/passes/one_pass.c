@@ -1,16 +1,16 @@
 /* passes/one_pass.c -- on GPUs: the mean and the variance of large rows or columns in one pass over memory.
  *
- *   m = mean(x);  v = mean((x - m)^2)    ->    d = x - s;  q = mean(d);  m = s + q;  v = max(mean(d^2) - q^2, 0)
+ *   m = mean(x);  v = mean((x - m)^2)    ->    d = x - s;  q = mean(d);  m = s + q;  v = max(mean(d^2) - q^2, 0).
  *
- * As written the second sum waits for the first, and x is read twice, by two kernels. The shift s is the first element of each row. With
- * any element of the row the difference cancels few digits (Chan, Golub, LeVeque: "Algorithms for Computing the Sample Variance", 1983).
- * mean(x^2) - m^2 loses all of them where the mean is large beside the deviation. Rounding may leave a difference below 0.
+ * As written, the second sum waits for the first, and two kernels read x. The shift s is the first element of each row. With any element of
+ * the row the difference cancels few digits (Chan, Golub, LeVeque: "Algorithms for Computing the Sample Variance", 1983). mean(x^2) - m^2
+ * loses all digits where the mean is large beside the deviation. Rounding may leave a difference below 0.
  *
- * Rows that a kernel keeps in registers are read once as written: both forms are built, and the one that is expected to take less stays.
- * Terminates: the new variance is no mean of a square of x - mean(x). */
+ * A kernel that keeps rows in registers reads them once as written. Both forms are therefore built, and the one with the lower estimate
+ * stays. Terminates: the new variance is no mean of a square of x - mean(x). */
 #include "passes/internal.h"
 
-enum { MOST = 16 }; /* nodes of a kernel that is asked about */
+enum { MOST = 16 }; /* most nodes of an estimated kernel */
 
 /* x with its mean and variance, which are nodes, and the nodes between them. */
 typedef struct variance {
@@ -37,7 +37,7 @@ static bool find_variance(const pass *p, uint32_t i, variance *f)
     return !placed_apart(m, v);
 }
 
-/* Expected time of one kernel of these nodes, with the cast that computes x, which each kernel repeats. 0: there is none. */
+/* Expected time of one kernel of these nodes and of the cast that computes x, which each kernel repeats. 0: no kernel can compute them. */
 static int64_t kernel_ns(
     pass *p, nnc_ref x, const uint32_t *node, int n, const nnc_ref *out, int n_out)
 {
@@ -48,7 +48,7 @@ static int64_t kernel_ns(
     return expected_ns(p, all, n + cast, out, n_out, NULL);
 }
 
-/* As written: one kernel, or one for each sum. */
+/* Time as written: of one kernel, or of one for each sum. */
 static int64_t written_ns(pass *p, const variance *f)
 {
     const uint32_t node[] = {f->mean, f->centred, f->square, f->var};

@@ -3,13 +3,12 @@
  *
  * Second operands that are computed at run time are packed at each run, where the product is large enough.
  *
- *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
+ *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n].
  *
- *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]; recurrent_grad: [H/n, gates H, n]
+ *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]; recurrent_grad: [H/n, gates H, n].
  *
- * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a
- * single panel.
- * Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
+ * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a single
+ * panel. Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 #include "schedule/schedule.h"
@@ -40,8 +39,8 @@ int64_t panel_of(const nnc_target *t, nnc_dtype d, int64_t outputs)
     return outputs % pair == 0 ? pair : 0;
 }
 
-/* The dimension of contraction n's second operand that runs over the outputs of a group, and *terms: over those of the sum (channels);
- * returns the number of outputs. */
+/* Returns the number of outputs of a group of contraction n. *o: the dimension of its second operand over these outputs, *terms: the one
+ * over the terms of the sum (channels). */
 static int64_t outputs_of(const nnc_node *n, const nnc_type *w, int *o, int *terms)
 {
     bool product = n->op == OP_matmul;
@@ -54,7 +53,7 @@ static int64_t outputs_of(const nnc_node *n, const nnc_type *w, int *o, int *ter
     return n->op == OP_conv ? w->dim[0] / nnc_attr_int(n, AT_groups, 1) : w->dim[*o];
 }
 
-/* How the second operand of contraction n is packed: batches, panels of outputs, window elements, terms, outputs. */
+/* Plans the packing of contraction n's second operand: batches, panels of outputs, window elements, terms, outputs. */
 static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type *w, packing *k)
 {
     int o, terms;
@@ -100,10 +99,9 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     enum {
         FEW_ROWS =
             8, /* of a product: the weights are read once, along the sum (nnc_product_strips) */
-        LONG_SUM = 256, /* of which combining a vector's lanes is a small part */
+        LONG_SUM = 256, /* combining a vector's lanes is a small part of such a sum */
         MANY_ROWS = 32, /* copying the weights at each run takes a fraction of the product */
-        /* The same of windows, in multiply-adds (AVX-512, a step of six layers of 3x3, one thread: 16 channels and 4 places 39 us, copied
-         * 41; 16 places 81 and 49; 128 channels, 8 places 1800 and 850). */
+        /* The same limit for products with windows, in multiply-adds. */
         MANY_TERMS = 1 << 14,
     };
     const nnc_type *w = nnc_typeof(p->g, v);
@@ -127,12 +125,12 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
                  (n->op == OP_conv && groups == 1 && nnc_type_numel(w) == w->dim[0] * w->dim[1]);
     int64_t sum = n->op == OP_matmul ? w->dim[w->rank - 1] : w->dim[1];
 
-    /* unpacked, a window's elements lie between neighbouring weights of a vector */
+    /* unpacked, a vector's neighbouring weights are a window apart */
     const int64_t each = w->dim[0] * w->dim[1], all = nnc_type_numel(w);
     const bool window = conv && groups == 1 && all > each && rows * all >= MANY_TERMS;
     if (!edit_static(p, v) && rows < MANY_ROWS && !window)
         return "its weights are computed at run time";
-    /* what init computes is copied in any case, and panels are read faster */
+    /* results of init are copied in any case, and panels are read faster */
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM && !made_in_init(p, v))
         return "with so few rows each weight is read once, unpacked";
     return NULL;
@@ -169,7 +167,7 @@ static bool same_packing(const packing *x, const packing *y)
            !memcmp(x->perm, y->perm, sizeof x->perm);
 }
 
-/* The packing of the operand of a transpose that makes the same panels as k of its result: one copy instead of two. */
+/* The packing of a transpose's operand that makes the same panels as k makes of its result: one copy instead of two. */
 static nnc_ref through_transpose(const nnc_node *d, packing *k)
 {
     const int64_t *perm;
@@ -222,7 +220,7 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
     return panels;
 }
 
-/* Node i with panels for its operand instead; NNC_NONE: p->status. */
+/* Rebuilds node i with panels instead of its operand; NNC_NONE: p->status. */
 static nnc_ref pack_operand(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 {
     nnc_node n = p->g->node[i];
@@ -288,15 +286,15 @@ nnc_ref pack_products(pass *p, nnc_ref v)
         const uint32_t before = node_index(p, n);
         if ((v = pack_operand(p, &s, before, operand, &k)) != NNC_NONE)
             edit_sweep(p, before);
-        at = 0; /* in a new body, where this operand comes through a view */
+        at = 0; /* in a new body, which reads this operand through a view */
     }
     return v;
 }
 
-/* What each step reads in panels: of as many elements of the state as the kernel computes at once. */
+/* Packs the weights that each step reads, in panels of as many elements of the state as the kernel computes at once. */
 static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
 {
-    enum { STEPS = 8 }; /* from which on a copy made at run time is read often enough */
+    enum { STEPS = 8 }; /* steps from which on packing at run time pays */
     const nnc_node n = p->g->node[i];
     const bool back = n.op == OP_recurrent_grad;
     const int operand = back ? 2 : 1;

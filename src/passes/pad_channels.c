@@ -1,8 +1,8 @@
-/* passes/pad_channels.c -- 16-bit channels-last convolutions read their source in multiples of 4 or 8 channels: a source with another
- * number is copied and padded inside the call, at each run. Where a generated kernel computes the source, as the cast and relayout of an
- * image of 3 channels, it writes the zeros as well. The weights are padded once, by `init`: conv(pad(x), pad(w)) = conv(x, w). A source
- * from a library call, or with other users, would need a separate copy, no better than the library's. Terminates: a padded source has a
- * multiple of channels. */
+/* passes/pad_channels.c -- 16-bit channels-last convolutions read their source in multiples of 4 or 8 channels. For another number the
+ * library copies and pads the source at each run. Where a generated kernel computes the source, such as the cast and relayout of an image
+ * of 3 channels, it writes the zeros as well. The weights are padded once, by `init`: conv(pad(x), pad(w)) = conv(x, w). A source from a
+ * library call, or with other users, would need a separate copy, no better than the library's. Terminates: a padded source has a multiple
+ * of channels. */
 #include "passes/internal.h"
 
 /* v with `more` zero channels appended, in its own memory order. */

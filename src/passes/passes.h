@@ -1,5 +1,5 @@
 /* passes/passes.h -- transformations of the graph. The table passes.def gives order, level and needs. The driver verifies the graph after
- * each pass, collects remarks, and checks the accounts: the applied remarks of a pass add up exactly to its change of nnc_graph_cost. */
+ * each pass and collects remarks. It also checks that a pass's applied remarks add up exactly to its change of nnc_graph_cost. */
 #ifndef NNC_PASSES_H
 #define NNC_PASSES_H
 
@@ -16,7 +16,7 @@ typedef struct nnc_remark {
     const char *reason;  /* one sentence: the reason, or what prevents it */
     int64_t bytes_saved; /* may be negative (a relayout costs) */
     int64_t launches_saved;
-    int64_t bytes_kept;  /* of training steps: kept of the forward pass for the backward pass; of an applied one, not kept */
+    int64_t bytes_kept;  /* training steps: bytes kept for the backward pass; of an applied remark: no longer kept */
 } nnc_remark;
 
 typedef struct nnc_remarks {
@@ -27,7 +27,7 @@ typedef struct nnc_remarks {
 
 void nnc_remarks_init(nnc_remarks *r);
 void nnc_remarks_deinit(nnc_remarks *r);
-bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m); /* what it points to lives in r's arena; false: out of memory */
+bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m); /* m's strings are in r's arena; false: out of memory */
 
 enum { NNC_MEMORY_PRICE = 300 };
 typedef struct nnc_pass_options {
@@ -39,11 +39,11 @@ typedef struct nnc_pass_options {
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
     int n_only;
-    const char *from, *until;  /* of a run in two parts: the passes before `from` have run, that named `until` and those after it do not
-                                * run yet. NULL: the first, and the end. In table order only */
+    const char *from, *until;  /* for a run in two parts, in table order only: begins with `from` (NULL: the first pass) and ends before
+                                * `until` (NULL: the end) */
     int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
-    int segments;              /* recompute: 0: only elementwise ops are computed again; n: anything but what crosses the borders of n
-                                * segments of the forward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016) */
+    int segments;              /* recompute: 0: repeats only elementwise ops; n: keeps only values between n forward segments (Chen et al.,
+                                * "Training deep nets with sublinear memory cost", 2016) */
     bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);
@@ -81,20 +81,20 @@ extern const char *const nnc_split_words[NNC_SPLIT__COUNT]; /* "columns" */
 typedef struct nnc_split_options {
     int n_device;
     const uint8_t *by; /* nnc_split_by, by node of the graph; NULL: all nodes follow */
-    bool *heard;       /* by node: set where `by` says something about it; NULL: nobody asks */
+    bool *heard;       /* by node: set where `by` applied; may be NULL */
     bool trains;       /* the graph will be differentiated: a weight that several ops read stays one */
 } nnc_split_options;
 
-/* With `trains`, a weight that all of up to so many devices read whole becomes as many params, one on each device. They follow each other
- * in the graph in the order of the devices, and name the same weight. Training keeps them equal. */
+/* Maximum of devices with copies of weights. With `trains`, a weight that all devices read whole becomes a param on each device. They
+ * follow each other in the graph in the order of the devices, and name the same weight. Training keeps them equal. */
 enum { NNC_SPLIT_COPIES = 64 };
 
 /* Bytes that devices send each other in a run of the split graph, all links together. */
 typedef struct nnc_split_cost { int64_t bytes, halo, collective; int n_split; } nnc_split_cost;
 
-/* The graph g of one device, as one of several. Ops are divided as o->by says; those that say nothing follow their operands. Weights are
- * parts of g's. Collectives and slices between the devices give each op its operands. Inputs and outputs are those of g, on device 0.
- * NNC_E_USAGE: a layer cannot be divided as it should. The caller owns *out; cost and remarks may be NULL. */
+/* Splits graph g of one device over several. Ops are divided as o->by says, others follow their operands. Weights are parts of g's.
+ * Collectives and slices between the devices give each op its operands. Inputs and outputs are those of g, on device 0. NNC_E_USAGE: a
+ * layer cannot be divided as it should. The caller owns *out; cost and remarks may be NULL. */
 nnc_status nnc_split(const nnc_graph *g, const nnc_split_options *o, nnc_graph **out, nnc_split_cost *cost, nnc_remarks *remarks,
     nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_split_notes; /* pass name of its remarks */

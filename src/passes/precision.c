@@ -1,15 +1,15 @@
-/* passes/precision.c -- --precision=f16|bf16: contractions use 16-bit operands and accumulate in f32, values between them are 16 bits
- * wide, everything else is unchanged.
+/* passes/precision.c -- --precision=f16|bf16: contractions use 16-bit operands and accumulate in f32. Values between them are 16 bits wide,
+ * everything else is unchanged.
  *
- * Which nodes use 16 bits is decided in one forward step and two backward steps over the nodes in order:
- *   forward  an f32 contraction that the target's engines support in 16 bits; and an op for which 16 bits suffice (OF_half) when all
- *            its operands computed by main are 16 bits wide: not earlier, since rounding an f32 operand costs accuracy and saves nothing
- *            (the cast is part of the kernel that computes the operand)
- *   back     an op that rounds, all of whose users need f32, reverts to f32: the users convert when they read
- *   back     a movement that reads no more than it writes, and whose users all use 16 bits, uses 16 bits: moving rounded numbers gives the
- *            same bits, at half the size
- * Casts are inserted at the boundaries, one for all users of a value. Weights are cast once, by `init`; constants are rounded here.
- * Running the pass again changes nothing: no f32 contraction remains that an engine supports in 16 bits. */
+ * One forward and two backward steps over the nodes, in order, decide which use 16 bits.
+ *   forward  An f32 contraction that the target's engines support in 16 bits uses them. So does an op for which 16 bits suffice
+ *            (OF_half), once all its operands computed by main are 16 bits wide. Rounding an f32 operand earlier costs accuracy and saves
+ *            nothing, since the cast is part of the kernel that computes it.
+ *   back     An op that rounds, all of whose users need f32, reverts to f32: the users convert when they read.
+ *   back     A movement that reads no more than it writes, and whose users all use 16 bits, uses 16 bits. Moving rounded numbers gives the
+ *            same bits, at half the size.
+ * Casts are inserted at the boundaries, one for all users of a value. Weights are cast once, by `init`; constants are rounded here. Running
+ * the pass again changes nothing: no f32 contraction remains that an engine supports in 16 bits. */
 #include "passes/internal.h"
 
 #include <math.h>
@@ -79,7 +79,7 @@ static bool results_are_f32(const prec *s, const nnc_node *n)
     return n->n_out > 0;
 }
 
-/* Number of f32 operands computed by main that are 16 bits wide now, and one that is not. */
+/* Number of f32 operands computed by main that are 16 bits wide now; *wide: one that is not. */
 static int half_operands(const prec *s, const nnc_node *n, nnc_ref *wide)
 {
     int k16 = 0;
@@ -131,7 +131,7 @@ static void forward(prec *s, uint32_t i)
         s->half[i] = true;
 }
 
-/* Counts live users of node i's results that use 16 bits, and that do not; outputs do not. */
+/* Counts live users of node i's results that use 16 bits and those that do not; outputs do not. */
 static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 {
     const nnc_node *n = &s->p->g->node[i];
@@ -235,7 +235,7 @@ static void narrow(prec *s, uint32_t i)
     edit_refresh(p, i);
 }
 
-/* Users of v, which is now 16 bits wide, that need f32. */
+/* Gives users of v that need f32 a cast, now that v is 16 bits wide. */
 static void widen_readers(prec *s, nnc_ref v)
 {
     pass *p = s->p;

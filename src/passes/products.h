@@ -29,7 +29,7 @@ typedef struct mask_list {
     nnc_ref *at;
     size_t n, cap;
 } mask_list;
-/* The region v (a fused node of one result) with a mask that it computes as an operand instead; NNC_NONE: it adds none, or p->status. */
+/* Region v (a fused node of one result) with its mask as an operand instead of computed inside; NNC_NONE: it has no mask, or p->status. */
 nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made);
 
 /* Fuses the run on a GPU where it is attention and expected to take less time. rule, l: of the remark. */

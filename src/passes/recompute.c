@@ -1,20 +1,18 @@
-/* passes/recompute.c -- which results of the forward pass of a training step are kept until its backward pass, and which are computed
- * there again.
+/* passes/recompute.c -- decides which results of the forward pass a training step keeps, and which its backward pass computes again.
  *
- * Each value that the backward pass reads is kept or computed again. Keeping it has a price for each of its bytes, and takes the time of
- * storing it where nothing else does. Computing its node again takes time and reads the node's operands, of which the same holds. The least
- * sum is a minimum cut (Picard, "Maximal closure of a graph", 1976; Jain et al., "Checkmate", MLSys 2020, minimise time within a budget of
- * memory by integer programming: a price for memory in its stead makes the problem a cut). Vertices: the source stands for "not in the
- * backward pass", the sink for "there".
+ * Keeping a value has a price for each of its bytes, plus the time of storing it if it is stored only for that. Computing its node again
+ * takes time and reads the node's operands, which are kept or computed again in turn. The least sum is a minimum cut (Picard, "Maximal
+ * closure of a graph", 1976). Jain et al. ("Checkmate", MLSys 2020) minimise time within a memory budget by integer programming; a price
+ * for memory makes the problem a cut. The source means "not in the backward pass", the sink "there".
  *
- *     source -> node      time of computing the node again
- *     node   -> value     price of keeping its result
- *     value  -> reader    without limit: a node that is computed again needs its operands
- *     value  -> sink      without limit: gradients read it
+ *     source -> node      Time of computing the node again.
+ *     node   -> value     Price of keeping its result.
+ *     value  -> reader    No limit: a node that is computed again needs its operands.
+ *     value  -> sink      No limit: gradients read it.
  *
- * Elementwise ops that a kernel of the backward pass absorbs take no time to speak of, so that chains of them are computed again from what
- * contractions and statistics read. Nodes that only the step needs take part if they need no gradient, as the mask of a relu or the index
- * of a max pooling. Where their result is kept, it is computed in the forward pass. */
+ * Elementwise ops that a kernel of the backward pass absorbs take almost no time. Chains of them are computed again from the results of
+ * contractions and statistics. Nodes that only the step needs take part if they need no gradient: the mask of a relu, the index of a max
+ * pooling. If kept, they are computed in the forward pass. */
 #include "passes/internal.h"
 
 enum {
@@ -27,20 +25,20 @@ typedef struct choice {
     pass *p;
     uint32_t n_node, n_value; /* before the rewriting */
     const bool *late;
-    bool *away; /* by node: read on another device, which is not sent it twice */
+    bool *away; /* by node: read on another device, to which it is sent only once */
     const bool *gradient; /* find_gradients: such nodes take no part */
     bool *link; /* by value: kept, so that chains computed again are short */
     bool *needed; /* by value: the backward pass reads it */
     bool *redo; /* by node: it is computed in the backward pass */
     int64_t
-        small; /* fewer bytes than this are kept at no price: statistics, which updates read, too */
+        small; /* values of fewer bytes are kept at no price: statistics, which updates read, too */
     int64_t few_ps; /* a contraction of inputs and weights that takes less may be computed twice */
     uint32_t last_segment; /* its first node, or 0 */
     nnc_ref *again; /* by value: its copy there, or NNC_NONE */
 } choice;
 
-/* Nodes that neither results nor, with `sums`, the states that accumulate need. Gradients of inputs are no results in this sense: they are
- * computed after the loss. NULL: the graph is no training step. */
+/* Nodes that neither results nor, with `sums`, accumulating states need. Gradients of inputs do not count as results: they are computed
+ * after the loss. NULL: the graph is no training step. */
 static const bool *find_not_needed(pass *p, bool sums)
 {
     const nnc_graph *g = p->g;
@@ -84,7 +82,7 @@ bool *find_gradients(pass *p, bool shared)
     return gradient;
 }
 
-/* Is v a state, or states that were put together? These lie side by side (in_place). */
+/* Is v a state, or a concat of states, which are adjacent in memory (in_place)? */
 static bool is_state(const pass *p, nnc_ref v)
 {
     const nnc_node *n = def_of(p, nnc_reshaped(p->g, v));
@@ -94,7 +92,7 @@ static bool is_state(const pass *p, nnc_ref v)
     return all;
 }
 
-/* Is v there at any time, at no price: an input, a weight, a function of weights only? */
+/* Is v always in memory at no price: an input, a weight, or a function of weights only? */
 static bool is_given(const choice *c, nnc_ref v)
 {
     const nnc_node *n = def_of(c->p, v);
@@ -141,7 +139,7 @@ static int64_t time_ps(const choice *c, const nnc_node *n, int64_t flops, int64_
     return nnc_mul_sat(1000, nnc_target_time_ns(t, flops, bytes) - t->launch_ns);
 }
 
-/* True where kernels of the backward pass that read v can compute it as they go: no contraction and no window reads v or a view of it. */
+/* True when kernels of the backward pass can compute v as they go: no contraction or window reads v or a view of it. */
 static bool is_absorbed(const choice *c, nnc_ref v)
 {
     bool all = true;
@@ -156,8 +154,8 @@ static bool is_absorbed(const choice *c, nnc_ref v)
     return all;
 }
 
-/* True where a contraction of the backward pass reads v, and elementwise ops of the forward pass do: the sums along a residual network.
- * Computing each again needs the one before, so that all of them would be in memory at the beginning of the backward pass. */
+/* True for the sums along a residual network, which a contraction of the backward pass and elementwise ops of the forward pass read.
+ * Computing each again needs the one before: all would be in memory when the backward pass begins. */
 static bool is_link(const choice *c, nnc_ref v)
 {
     bool any = false;
@@ -210,7 +208,7 @@ static bool find_profile(choice *c, profile *f)
     return true;
 }
 
-/* Keeps what crosses the border after `at` nodes. */
+/* Keeps the values that cross the border after `at` nodes. */
 static void keep_crossing(choice *c, const profile *f, uint32_t at)
 {
     for (uint32_t i = 0; i < at; i++) {
@@ -221,8 +219,8 @@ static void keep_crossing(choice *c, const profile *f, uint32_t at)
     }
 }
 
-/* Divides the forward pass into segments of about as many bytes, where little crosses the borders. What crosses is kept, and all results
- * of the last segment, which the backward pass reads first. */
+/* Divides the forward pass into segments of about equal bytes, at borders that few bytes cross. Values that cross are kept, and so are all
+ * results of the last segment, which the backward pass reads first. */
 static void find_segments(choice *c)
 {
     const int n = c->p->o->segments;
@@ -266,7 +264,7 @@ static void find_few(choice *c)
     c->few_ps = all / FEW;
 }
 
-/* Is v there at any time, or such a value moved, as to another layout? */
+/* Is v always in memory, or a movement of such a value, as to another layout? */
 static bool is_near_given(const choice *c, nnc_ref v)
 {
     const nnc_node *n = def_of(c->p, v);
@@ -274,9 +272,8 @@ static bool is_near_given(const choice *c, nnc_ref v)
            (nnc_op_class(n->op) == CL_move && n->n_in == 1 && is_given(c, n->in[0]));
 }
 
-/* A network's first convolution often has its largest result, and takes little time since images have three channels; and nothing but
- * the images, which are there anyway, has to be computed for it. So little time counts as none, nor does that of an elementwise op after
- * it, which is part of the same command. */
+/* A network's first convolution often has the largest result. It is cheap, since images have three channels, and needs only the images,
+ * which are in memory anyway. Its time counts as zero, and so does that of an elementwise op after it, part of the same command. */
 static bool is_cheap_contraction(const choice *c, const nnc_node *n)
 {
     const nnc_cost cost = nnc_node_cost(c->p->g, n);
@@ -312,7 +309,7 @@ static int64_t redo_ps(const choice *c, uint32_t i)
     return nnc_add_sat(time_ps(c, n, cost.flops, cost.bytes), launch);
 }
 
-/* Is v in memory in any case, since ops of the forward pass read it that no kernel of v's absorbs? */
+/* Is v stored in any case, as an output or an operand of a forward op that is not elementwise? */
 static bool is_stored(const choice *c, nnc_ref v)
 {
     if (edit_is_output(c->p, v))
@@ -398,9 +395,9 @@ static bool is_redone(const choice *c, nnc_ref v)
     return v < c->n_value && d < c->n_node && c->redo[d] && !c->late[d];
 }
 
-/* Adds what the copy of node i reads to in[], if that is not NULL; returns their new number. A concat of concats that are computed again
- * becomes one of their operands. Otherwise the concats of a dense block would need each other in the order of the forward pass, and all of
- * them would be live when the backward pass begins. */
+/* Adds the operands of node i's copy to in[], if that is not NULL; returns their new number. An operand that is a concat computed again is
+ * replaced by its own operands. Otherwise the concats of a dense block would depend on each other in forward order, and all be live when
+ * the backward pass begins. */
 static int find_operands(const choice *c, uint32_t i, nnc_ref *in, int n_in)
 {
     const nnc_node *n = &c->p->g->node[i];
@@ -426,7 +423,7 @@ static int operands_of(const choice *c, uint32_t i, nnc_ref **in)
     return *in ? find_operands(c, i, *in, 0) : 0;
 }
 
-/* The copy of a node in the backward pass, whose operands are there. */
+/* Copies a node into the backward pass, after its operands. */
 static void copy_again(choice *c, uint32_t i)
 {
     pass *p = c->p;
@@ -446,7 +443,7 @@ static void copy_again(choice *c, uint32_t i)
         c->again[n.out + o] = r + o;
 }
 
-/* The node of an operand of node i's copy that is computed again, and not yet; i: there is none. */
+/* A producer of node i's operands that has yet to be copied; i: none. */
 static uint32_t copy_first(const choice *c, uint32_t i)
 {
     nnc_ref *in;
@@ -457,7 +454,7 @@ static uint32_t copy_first(const choice *c, uint32_t i)
     return i;
 }
 
-/* Copies node i and what it needs; *l gets their layers, *ns the time that they take. */
+/* Copies node i and the nodes it needs; *l gets their layers, *ns their time. */
 static void copy_chain(choice *c, uint32_t i, layers *l, int64_t *ns)
 {
     pass *p = c->p;

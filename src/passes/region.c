@@ -35,7 +35,7 @@ const nnc_node *contraction_in(const nnc_node *n, int which, int *operand)
     return core;
 }
 
-/* Adds what follows contraction c in fused node n. */
+/* Adds the ops after contraction c in fused node n. */
 static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
 {
     const nnc_type *y = nnc_typeof(g, c->out);
@@ -343,7 +343,7 @@ bool region_copy(pass *p, nnc_graph *body, const nnc_node *n, int operand, const
 {
     const bool fused = n->op == OP_fused;
     const nnc_graph *from = fused ? n->body : p->g;
-    /* by value of the body; of a node alone its operands, then its results: the graph may have many values */
+    /* by value of the body; for a single node by operand, then result, since the graph may have many values */
     nnc_ref *to = ARENA_NEW(p->a, nnc_ref, fused ? from->n_value + 1 : (size_t)n->n_in + n->n_out);
     const nnc_node *first = fused ? from->node : n;
     for (int i = 0, at = 0; to && i < n->n_in; i++) {

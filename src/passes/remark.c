@@ -22,7 +22,7 @@ bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m)
     return true;
 }
 
-/* The entry of a path of n bytes in the table: 0, or its index + 1. */
+/* The table's entry for a path of n bytes: its index + 1, or 0. */
 static uint32_t *find_layer(const layers *l, const char *s, size_t n)
 {
     uint32_t i = (uint32_t)nnc_hash64(s, n, 0) & l->mask;

@@ -1,15 +1,15 @@
 /* passes/siblings.c -- joins independent contractions into one, where one command is expected to take less time than several.
  *
- *   of one input     y1 = x w1;  y2 = x w2      parallel 1x1 convolutions; query, key and value
- *                    -> y = x [w1 w2];  y1, y2 = split(y)
- *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
- *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
+ *   of one input     y1 = x w1;  y2 = x w2. Parallel 1x1 convolutions; query, key and value.
+ *                    -> y = x [w1 w2];  y1, y2 = split(y).
+ *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2. Several models beside each other.
+ *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out].
  *
- * The weights are put together once, when they are loaded. Those that training changes are put together in each step. That is seldom worth
+ * The weights are concatenated once, when they are loaded. Those that training changes are concatenated in each step. That is seldom worth
  * it, unless all that the step does with them is joined as well (stacks.c). An activation that follows each of them alike is applied to y,
- * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address
- * memory with gaps (in_place), otherwise copies: those count, and so do the transposes around a batched product of several rows.
- * Terminates: each node is considered once, and the contractions become fewer. */
+ * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where their consumers address
+ * memory with gaps (in_place), otherwise copies. Copies count, and so do transposes around a batched product of several rows. Terminates:
+ * each node is considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct family {
-    uint32_t node[MOST]; /* by the position of their inputs in x, or in the graph */
+    uint32_t node[MOST]; /* ordered by position of their inputs in x, or in the graph */
     int n;
     bool beside;
     nnc_ref x;
@@ -36,7 +36,7 @@ static int channel_axis(const pass *p, const nnc_node *c)
 
 /* ---- families ---------------------------------------------------------------------------------- */
 
-/* A linear layer or convolution of row-major tensors that can be joined at all: of its operands only the first is computed. */
+/* Can c be joined: is it a linear layer or convolution of row-major tensors, with only its first operand computed? */
 static bool is_candidate(const pass *p, const nnc_node *c)
 {
     if (c->op != OP_linear && c->op != OP_conv)
@@ -49,7 +49,7 @@ static bool is_candidate(const pass *p, const nnc_node *c)
            nnc_type_is_row_major(type_of(p, c->out)) && type_of(p, c->out)->rank >= 2;
 }
 
-/* Do a and b differ in their weights' numbers only, and in the number of results where `outputs`? */
+/* Do a and b differ only in their weights' values and, with `outputs`, in the number of results? */
 static bool are_alike(const pass *p, const nnc_node *a, const nnc_node *b, bool outputs)
 {
     if (!is_candidate(p, b))
@@ -113,7 +113,8 @@ bool place_in(const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis
     return *axis >= 0;
 }
 
-/* The contraction alike c that is the only user of part v, as f->node of its place. In training gradients may read the part, too. */
+/* Enters a contraction like c that reads part v in f->node, by its place. No other contraction may read the part, except for gradients in
+ * training. */
 static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
     int64_t axis, start;
@@ -143,7 +144,7 @@ static void put_parts(const pass *p, const nnc_node *c, int64_t extent, nnc_ref 
     }
 }
 
-/* Contractions of the parts of x, one of each. (Where it is divided along another dimension, a part has all channels.) */
+/* Finds contractions of the parts of x, one of each. (If x is divided along another dimension, a part has all channels.) */
 static bool of_parts(const pass *p, const nnc_node *c, nnc_ref x, family *f)
 {
     const int axis = channel_axis(p, c);
@@ -161,7 +162,7 @@ static bool of_parts(const pass *p, const nnc_node *c, nnc_ref x, family *f)
     return true;
 }
 
-/* Contractions of the parts of a tensor, c's operand among them; also of parts of its parts, as where very many are cut in steps. */
+/* Finds contractions of the parts of the tensor that c's operand is part of; also of parts of parts, which cutting in steps makes. */
 static void side_by_side(state *s, uint32_t first, family *f)
 {
     enum { STEPS = 4 };
@@ -238,7 +239,7 @@ static nnc_ref build_batched(pass *p, const family *f, nnc_node c, const nnc_ref
     return nnc_reshape(g, r, y.rank, y.dim);
 }
 
-/* The contraction of all members; the first new node that is no weight's is a contraction. */
+/* Builds the contraction of all members. Among the new nodes, the first one that does not compute weights is the contraction. */
 static nnc_ref build_joined(pass *p, const family *f)
 {
     const nnc_node c = p->g->node[f->node[0]];
@@ -276,7 +277,7 @@ typedef struct sum { /* of several commands */
     bool ok; /* engines compute them */
 } sum;
 
-/* Adds the time that is expected for contraction i to s. */
+/* Adds contraction i's expected time to s. */
 static void add_work(pass *p, uint32_t i, sum *s)
 {
     nnc_ask a;
@@ -314,8 +315,8 @@ static bool readers_take_gaps(const pass *p, nnc_ref v)
     return true;
 }
 
-/* Time of what joining adds: parts that are copied for their readers, transposes, activations that no contraction contains, and weights
- * that are put together in each step of a training. */
+/* Time that joining adds: copies of parts for their consumers, transposes, activations outside of contractions, and concatenation of the
+ * weights in each training step. */
 static int64_t added_ns(pass *p, const family *f)
 {
     const nnc_node *c = &p->g->node[f->node[0]], *act = common_activation(p, f);
@@ -340,7 +341,7 @@ static int64_t added_ns(pass *p, const family *f)
     return ns;
 }
 
-/* What the members' inputs cost while they are apart: parts that are copied for a library. */
+/* Cost of the members' inputs without joining: parts are copied for a library. */
 static int64_t inputs_ns(pass *p, const family *f)
 {
     const nnc_node *c = &p->g->node[f->node[0]];
@@ -395,7 +396,7 @@ static void replace(pass *p, const family *f, nnc_ref y)
         edit_replace(p, all, y);
 }
 
-/* Does one command pay? On CPUs by more than the estimates' error, most of which is common to kernels that read the same weights. */
+/* Is one command worthwhile? On CPUs it must win by the estimates' error, most of which is common to kernels that read the same weights. */
 static bool pays(const pass *p, const nnc_target *t, const sum *one, const sum *apart)
 {
     enum { ERROR = 16 };

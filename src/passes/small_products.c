@@ -1,14 +1,14 @@
-/* passes/small_products.c -- rules of algebra.c: what is cheaper as another op than as the contraction that it is.
+/* passes/small_products.c -- rules of algebra.c: contractions that are cheaper as another op.
  *
- *   one place     conv, conv_transpose and conv_wgrad of one place, whose window is that place, with weights that training changes
- *                 -> matrix products, one for each group, which engines compute without their convolutions' copies
- *   outer         y[m,n] = a[m,0] b[0,n]   -> a b, elementwise, part of the kernel that reads it
- *   few terms     y[m,n] = sum_k a[k,m] b[k,n], the gradient of a weight by few rows, where only elementwise ops read it: the update
- *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored
- *   update        the same of more terms, as far as b stays in a core's cache
- *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins
+ *   one place     conv, conv_transpose and conv_wgrad of one place, whose window is that place, with weights that training changes.
+ *                 -> matrix products, one for each group, which engines compute without their convolutions' copies.
+ *   outer         y[m,n] = a[m,0] b[0,n]   -> a b, elementwise, part of its consumer's kernel.
+ *   few terms     y[m,n] = sum_k a[k,m] b[k,n], a weight's gradient from few rows that only elementwise ops of the update read.
+ *                 -> a sum of elementwise products, part of their kernel: the gradient is never stored.
+ *   update        The same with more terms, as far as b stays in a core's cache.
+ *                 -> a product with the attribute as_kernel: a generated kernel, which the update joins.
  *
- * What replaces a convolution is a product, what replaces a product is none. */
+ * Terminates: a convolution becomes a product, and a product becomes elementwise ops or gets the attribute. */
 #include "passes/internal.h"
 
 enum { FEW_TERMS = 8, UPDATE_TERMS = 256 };
@@ -31,7 +31,7 @@ bool has_one_place(const pass *p, const nnc_node *c)
     return ok;
 }
 
-/* v as [groups, n, c], of one group as [n, c], from [n, groups c, 1..] where `rows`, otherwise from [groups n, c, 1..]. */
+/* v as [groups, n, c], for one group as [n, c]. With `rows` v is [n, groups c, 1..], otherwise [groups n, c, 1..]. */
 static nnc_ref by_group(pass *p, nnc_ref v, int64_t groups, bool rows)
 {
     const nnc_type t = *type_of(p, v);
@@ -82,7 +82,7 @@ static int64_t terms_of(const pass *p, const nnc_node *n)
     return a->dim[a->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
 }
 
-/* Do only elementwise ops as large as v read it, also under another shape? Then it is not stored, once their kernel computes it. */
+/* Do only elementwise ops as large as v read it, or a reshape of it? Their kernel can then compute v without storing it. */
 static bool is_read_elementwise(const pass *p, nnc_ref v)
 {
     bool ok = !edit_is_output(p, v) && p->will_run[PASS_fuse];
@@ -122,7 +122,7 @@ static bool is_update(const pass *p, const nnc_node *n)
            nnc_mul_sat(nnc_type_bytes(b), 2) <= nnc_target_local_bytes(target_of(p, n));
 }
 
-/* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; of one term without that dimension. */
+/* Operand k of product n, as [.., terms, m, 1] or [.., terms, 1, n]; with one term, without that dimension. */
 static nnc_ref as_factor(pass *p, const nnc_node *n, int k, int64_t terms)
 {
     const nnc_type t = *type_of(p, n->in[k]);

@@ -13,7 +13,7 @@ const char *const nnc_split_words[NNC_SPLIT__COUNT] = {[NNC_SPLIT_follow] = "fol
     [NNC_SPLIT_features] = "features",
     [NNC_SPLIT_space] = "space"};
 
-/* The pass places nodes itself, and knows no states. */
+/* The pass places nodes itself, and does not support states. */
 static nnc_status check(const nnc_graph *g, int n, nnc_sink *sink)
 {
     if (n < 1 || n > INT16_MAX)
@@ -60,7 +60,7 @@ static bool alloc(splitter *c)
            c->everywhere && c->local && c->broadcast && c->demand && c->form && c->g;
 }
 
-/* Accounts for the difference between both graphs: what several devices compute, and what moves between them. */
+/* Remarks that account for the difference between both graphs: repeated computations, and data moved between devices. */
 static nnc_status remark_all(const splitter *c)
 {
     const nnc_cost before = nnc_graph_cost(c->s), after = nnc_graph_cost(c->g);

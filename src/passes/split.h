@@ -1,9 +1,9 @@
 /* passes/split.h -- shared by the files that split ops over devices (split*.c). Internal to passes/.
  *
- * Each value of the graph has a layout: whole (`L_full`, on the devices that need it), partial sums on all devices whose total it is
- * (`L_sum`), or divided along an axis. Part d of n of an extent E has the indices E d / n .. E (d + 1) / n. The layout of each node's
- * results, in order, is chosen by split_decide.c, and so what its operands have to be. Such choices are compared by split_search.c. Nodes
- * are made by split_build.c. Layouts are changed by split_move.c, which is where devices send each other data. */
+ * Each value of the graph has a layout. It is whole (`L_full`, on the devices that need it), divided along an axis, or a partial sum on
+ * each device (`L_sum`). Part d of n of an extent E has the indices E d / n .. E (d + 1) / n. split_decide.c chooses the layout of each
+ * node's results, in order, and thereby of its operands. split_search.c compares such choices. split_build.c makes the nodes. split_move.c
+ * changes layouts, which is where devices exchange data. */
 #ifndef NNC_PASSES_SPLIT_H
 #define NNC_PASSES_SPLIT_H
 
@@ -11,15 +11,15 @@
 
 enum { L_full = -2, L_sum = -1, LAYOUTS = NNC_MAX_RANK + 2 };
 
-/* A node's decision: the layout of its results, and what that takes. */
+/* A node's decision: the layout of its results, and its cost. */
 typedef struct choice {
     int8_t out;
-    bool inner;   /* a contraction or reduction over what is divided */
+    bool inner;   /* a contraction or reduction over the divided axis */
     int8_t axis;  /* inner: the axis of operand 0; otherwise out */
     int64_t cost; /* bytes sent, by estimate */
 } choice;
 
-/* Ways in which devices get values of each other. */
+/* Ways in which devices send each other values. */
 typedef enum split_sent {
     SENT_broadcast, /* whole, from device 0 */
     SENT_scatter,   /* parts, from device 0 */
@@ -41,14 +41,14 @@ typedef struct splitter {
     bool *heard;
     nnc_arena *a;
     nnc_sink *sink;
-    bool *fixed;      /* by value: weights, and what is computed of them */
+    bool *fixed;      /* by value: weights, and values computed only from them */
     choice *choice;   /* by node */
-    uint8_t *pick;    /* by node: NNC_SPLIT_columns or _rows, of what says features; 0: what looks best */
-    bool *gathered;   /* by value: made whole of its parts or partial sums */
+    uint8_t *pick;    /* by node with NNC_SPLIT_features: NNC_SPLIT_columns or _rows; 0: the best by estimate */
+    bool *gathered;   /* by value: assembled from parts or partial sums */
     int64_t moved;    /* bytes sent to change layouts otherwise, by estimate */
     uint16_t *have;   /* by value: layouts it is available in, bit layout + 2 */
     bool *everywhere; /* by value: whole on all devices, once it is needed there */
-    bool *local;      /* by node: its whole result is computed on each device that needs it, of what is everywhere */
+    bool *local;      /* by node: each device that needs the whole result computes it, from operands that are on all devices */
     uint32_t *uses;   /* by value */
     bool trains;      /* the graph will be differentiated */
     bool *statistic;  /* by value: a running statistic of a batch norm */
@@ -68,11 +68,11 @@ static inline int64_t value_bytes(const splitter *c, nnc_ref v) { return nnc_typ
 
 /* ---- split_rules.c: which operands' axes belong to a result's ---- */
 
-/* Can each of n devices compute its part of node x's results along axis r? Operand k is then needed divided along in[k], or whole
+/* Can each of n devices compute its part of node x's results along axis r? Operand k must then be divided along in[k], or whole
  * (L_full). */
 bool split_axes(const nnc_graph *s, const nnc_node *x, int r, int n, int8_t *in);
-/* Can partial sums of x's result be computed from parts of operand 0 along `axis`? Operand k as above, or nowhere but on device 0
- * (L_sum): a bias. */
+/* Can partial sums of x's result be computed from parts of operand 0 along `axis`? Operand k as above, or only on device 0 (L_sum): a
+ * bias. */
 bool split_inner(const nnc_graph *s, const nnc_node *x, int axis, int n, int8_t *in);
 /* The axis of operand 0 that contraction x sums over, and the axis of its features; -1: it is no contraction. */
 int split_summed_axis(const nnc_graph *s, const nnc_node *x);
@@ -87,7 +87,7 @@ bool split_window_range(const nnc_window *w, int64_t a, int64_t b, int64_t *from
 nnc_status split_decide(splitter *c) NNC_MUST;
 /* The layouts of node x's operands: in[k], by its choice. */
 void split_layouts(const splitter *c, const nnc_node *x, const choice *y, int8_t *in);
-int8_t *split_operand_forms(const splitter *c); /* room for those of any node's operands; NULL: out of memory */
+int8_t *split_operand_forms(const splitter *c); /* array for any node's operands; NULL: out of memory */
 
 /* ---- split_search.c: decides, choosing rows and columns for the fewest bytes of the whole graph ---- */
 
@@ -99,7 +99,7 @@ nnc_status split_search(splitter *c) NNC_MUST;
 const nnc_ref *split_form(splitter *c, nnc_ref v, int layout);
 /* Indices from..to of v along axis, on device d: of v's parts along that axis, or of the whole value. */
 nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, int d);
-/* Adds to what the current node costs. */
+/* Adds to the current node's cost. */
 void split_sends(splitter *c, split_sent how, int64_t bytes);
 nnc_ref *split_slots(splitter *c, nnc_ref v, int layout);
 

@@ -1,6 +1,6 @@
-/* passes/split_bias.c -- turns a contraction's bias that its engine does not support (cuDNN's transposed convolution) into a separate
- * add, which becomes a generated kernel with its users: conv_transpose(x, w, b) = conv_transpose(x, w) + b. Runs at every level, since
- * otherwise no engine supports the op. Terminates: every application removes a bias. */
+/* passes/split_bias.c -- turns a contraction's bias that its engine does not support (cuDNN's transposed convolution) into a separate add.
+ * The add joins a kernel of its users: conv_transpose(x, w, b) = conv_transpose(x, w) + b. Runs at every level, since otherwise no engine
+ * supports the op. Terminates: every application removes a bias. */
 #include "passes/internal.h"
 
 static void split(pass *p, uint32_t i)

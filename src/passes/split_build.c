@@ -30,7 +30,7 @@ static void put_share(const splitter *c, nnc_text *t, const nnc_node *x, const c
     nnc_printf(t, " of %lld", extent);
 }
 
-/* Rows that windows read of their neighbours' parts, beside the whole operand, which a split by channels would gather. */
+/* Prints the rows that windows read of neighbours' parts, beside the whole operand, which a split by channels would gather. */
 static void put_halo(const splitter *c, nnc_text *t, const nnc_node *x, const choice *y)
 {
     nnc_window w;
@@ -142,7 +142,7 @@ static bool set_number(splitter *c, part *p, nnc_akey key, int at, int64_t v)
     return true;
 }
 
-/* The operand's part that the windows read, and its padding. */
+/* Sets the operand's part that the windows read, and its padding. */
 static bool set_window(splitter *c, part *p)
 {
     nnc_window w;
@@ -165,7 +165,7 @@ static bool set_window(splitter *c, part *p)
     return p->in[0] != NNC_NONE;
 }
 
-/* Rounding up is in the padding along the divided axis; the other dimensions keep it. */
+/* Along the divided axis the padding replaces rounding up (ceil); the other dimensions keep it. */
 static bool set_attrs(splitter *c, part *p)
 {
     const int axis = p->y->out;
@@ -178,7 +178,7 @@ static bool set_attrs(splitter *c, part *p)
     return set_window(c, p);
 }
 
-/* Means over what is divided: sums of the parts, divided by the count of the whole. */
+/* Means over the divided axis: sums of the parts, divided by the whole's count. */
 static nnc_ref part_of_mean(splitter *c, const part *p)
 {
     const nnc_type *x = nnc_typeof(c->s, p->x->in[0]), *y = nnc_typeof(c->s, p->x->out);
@@ -220,7 +220,7 @@ static nnc_ref build_part(splitter *c, part *p)
     return nnc_build(c->g, x->op, n_in, p->in, p->n_attr, p->attr);
 }
 
-/* The whole value v on device d; the copies from device 0 count once. */
+/* The whole value v on device d. Copies from device 0 are counted once. */
 static nnc_ref whole_on(splitter *c, nnc_ref v, int d)
 {
     const nnc_ref *all = split_form(c, v, L_full);
@@ -233,7 +233,7 @@ static nnc_ref whole_on(splitter *c, nnc_ref v, int d)
     return all[d];
 }
 
-/* Operands of node x on device d, divided as in[k] says; of windows all but the first. */
+/* Gets operands of node x on device d, divided as in[k] says; for windows all but the first. */
 static bool get_operands(splitter *c, part *p, const int8_t *in)
 {
     nnc_window w;
@@ -278,7 +278,7 @@ static nnc_status build_divided(splitter *c, const nnc_node *x, const choice *y,
     return remark(c, x, y);
 }
 
-/* On device 0, or where it is needed. */
+/* Builds node x whole on device 0, or on the devices that need it. */
 static nnc_status build_whole(splitter *c, const nnc_node *x, uint32_t i)
 {
     uint8_t demand = 0;

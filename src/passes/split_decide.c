@@ -1,5 +1,5 @@
-/* passes/split_decide.c -- a layout for the results of each node, in order: as its layer says, or as its operands have it, where that
- * sends the fewest bytes. Then, from the last node to the first, on which devices whole values are needed. */
+/* passes/split_decide.c -- chooses a layout for each node's results, in order: its layer's, or the one of its operands that sends the
+ * fewest bytes. Then finds, from last node to first, which devices need whole values. */
 #include "passes/split.h"
 #include <string.h>
 
@@ -17,8 +17,8 @@ static int divided(const splitter *c, nnc_ref v)
     return L_full;
 }
 
-/* What is sent to have v in a layout, by estimate; INT64_MAX: impossible. Collectives count for all their participants: an allgather
- * n - 1 times the result's bytes, an allreduce twice that. */
+/* Estimated bytes sent to get v in a layout; INT64_MAX: impossible. Collectives count for all their participants: an allgather n - 1 times
+ * the result's bytes, an allreduce twice that. */
 static int64_t move_cost(const splitter *c, nnc_ref v, int layout)
 {
     const int64_t bytes = value_bytes(c, v), all = nnc_mul_sat(c->n - 1, bytes), part = all / c->n;
@@ -35,7 +35,7 @@ static int64_t move_cost(const splitter *c, nnc_ref v, int layout)
     return divided(c, v) != L_full ? part : all;
 }
 
-/* Bytes sent to have all operands as in[k] says. */
+/* Bytes sent to get all operands as in[k] says. */
 static int64_t moves_cost(const splitter *c, const nnc_node *x, const int8_t *in)
 {
     int64_t cost = 0;
@@ -67,7 +67,7 @@ static bool by_axis(const splitter *c, const nnc_node *x, int r, int8_t *in, cho
     return true;
 }
 
-/* Partial sums over an axis of operand 0; the sum itself is counted, too. */
+/* Choice of partial sums over an axis of operand 0. The cost includes the sum itself. */
 static bool by_inner(const splitter *c, const nnc_node *x, int axis, int8_t *in, choice *y)
 {
     if (!split_inner(c->s, x, axis, c->n, in))
@@ -87,7 +87,7 @@ static bool goes_with(const splitter *c, const nnc_node *x, const int8_t *in)
     return false;
 }
 
-/* Partial sums stay partial sums through what is linear and sends nothing. */
+/* Do x's results stay partial sums, since x is linear and sends nothing? */
 static bool stays_sum(const splitter *c, const nnc_node *x)
 {
     const bool linear = x->op == OP_add || x->op == OP_sub || x->op == OP_reshape ||
@@ -114,7 +114,7 @@ static choice follow(const splitter *c, const nnc_node *x, int8_t *in)
     return best;
 }
 
-/* Rows where the operand is divided that way already and its gathering would cost as much, otherwise columns. */
+/* Chooses rows if the operand is divided that way already and gathering it would cost as much, otherwise columns. */
 static choice features(const splitter *c, const nnc_node *x, int8_t *in, uint8_t pick)
 {
     choice rows, columns;
@@ -151,7 +151,7 @@ static int axis_of(const nnc_graph *s, const nnc_node *x, nnc_split_by by)
     }
 }
 
-/* Does the word say something about node x? Other nodes of its layer follow their operands. */
+/* Does this division apply to node x? Other nodes of its layer follow their operands. */
 static bool concerns(const splitter *c, const nnc_node *x, nnc_split_by by)
 {
     nnc_window w;
@@ -234,7 +234,7 @@ static bool is_local(const splitter *c, const nnc_node *x, const choice *y)
     return y->out == L_full && (x->op != OP_input || number);
 }
 
-/* What the choice makes of the layouts that its operands and results are available in. */
+/* Updates the layouts in which operands and results are available after this choice. */
 static void apply(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
 {
     split_layouts(c, x, y, in);
@@ -256,7 +256,7 @@ static void apply(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
     }
 }
 
-/* Whole values that node x needs, and where. */
+/* Records which whole values node x needs, and on which devices. */
 static void add_demand(splitter *c, const nnc_node *x, const choice *y, int8_t *in)
 {
     uint8_t own = 0;
@@ -267,7 +267,7 @@ static void add_demand(splitter *c, const nnc_node *x, const choice *y, int8_t *
         const nnc_ref v = x->in[k];
         const nnc_node *d = nnc_def(c->s, v);
         const bool whole_here = c->choice[d - c->s->node].out == L_full;
-        if (y->out == L_full) /* by what reads its results */
+        if (y->out == L_full) /* as demanded by its results' consumers */
             c->demand[v] |= own && c->local[x - c->s->node] ? own : own ? DEMAND_first : 0;
         else if (in[k] == L_full)
             c->demand[v] |= DEMAND_all;
@@ -309,7 +309,7 @@ nnc_status split_decide(splitter *c)
             NNC_TRY(decide(c, i, in));
         apply(c, x, &c->choice[i], in);
     }
-    for (uint32_t i = 0; i < s->n_node; i++) { /* values that later nodes want everywhere, too */
+    for (uint32_t i = 0; i < s->n_node; i++) { /* values that later nodes need everywhere */
         const nnc_node *x = &s->node[i];
         c->local[i] = is_local(c, x, &c->choice[i]);
         for (uint32_t k = 0; k < x->n_out; k++)

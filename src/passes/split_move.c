@@ -55,7 +55,7 @@ static nnc_ref concat(splitter *c, int n, const nnc_ref *x, int axis, int device
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Part of a weight: each device loads its own. A weight that is trained and read in several ways stays one, as do running statistics, which
+/* Part of a weight: each device loads its own. Trained weights that are read in several ways stay whole, as do running statistics, which
  * training computes whole. */
 static nnc_ref param_range(
     splitter *c, const nnc_node *x, int axis, int64_t from, int64_t to, int d)
@@ -91,7 +91,7 @@ static nnc_ref iota_range(splitter *c, const nnc_node *x, int axis, int64_t from
     return nnc_build2(c->g, OP_add, r, nnc_scalar(c->g, t.dtype, (double)from));
 }
 
-/* Part of an op whose operands' parts have the result's indices. NNC_NONE without an error: it is another kind of op. */
+/* Part of an op whose operands' parts have the result's indices. NNC_NONE without an error: another kind of op. */
 static nnc_ref computed_range(
     splitter *c, const nnc_node *x, int axis, int64_t from, int64_t to, int d)
 {
@@ -111,7 +111,7 @@ static nnc_ref computed_range(
     return nnc_build(c->g, x->op, x->n_in, in, x->n_attr, x->attr);
 }
 
-/* Indices from..to of weight v, or of what is computed of weights. */
+/* Indices from..to of weight v, or of a value computed only from weights. */
 static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, int d)
 {
     const nnc_node *x = nnc_def(c->s, v);
@@ -138,8 +138,8 @@ static nnc_ref fixed_range(splitter *c, nnc_ref v, int axis, int64_t from, int64
     return all ? slice_on(c, all[d], axis, from, to, own ? d : 0) : NNC_NONE;
 }
 
-/* Does each device train a copy of weight v of its own: is it read whole on all of them? The copies are equal at first and get the sum of
- * all devices' gradients (train/optimizer.c), so that nothing is sent but these sums, once a step. */
+/* Does each device train its own copy of weight v, since all of them read it whole? The copies start equal and receive the sum of all
+ * devices' gradients (train/optimizer.c). Only these sums are sent, once a step. */
 static bool is_copied(const splitter *c, nnc_ref v)
 {
     const nnc_node *x = nnc_def(c->s, v);
@@ -148,7 +148,7 @@ static bool is_copied(const splitter *c, nnc_ref v)
            c->n <= NNC_SPLIT_COPIES;
 }
 
-/* Operands of x, which are weights or computed of them, as device d reads them; *differ: not as device 0 does. */
+/* Operands of x, weights or values computed from them, as device d reads them; *differ: device 0 reads others. */
 static bool fixed_operands(splitter *c, const nnc_node *x, int d, nnc_ref *in, bool *differ)
 {
     for (int k = 0; k < x->n_in; k++) {
@@ -161,7 +161,7 @@ static bool fixed_operands(splitter *c, const nnc_node *x, int d, nnc_ref *in, b
     return true;
 }
 
-/* Weight v, or what is computed of weights, for device d. */
+/* Weight v, or a value computed only from weights, for device d. */
 static nnc_ref fixed_copy(splitter *c, nnc_ref v, const nnc_ref *in, int d, bool copies)
 {
     const nnc_node *x = nnc_def(c->s, v);
@@ -180,7 +180,8 @@ static nnc_ref fixed_copy(splitter *c, nnc_ref v, const nnc_ref *in, int d, bool
     return r;
 }
 
-/* Whole: once for all devices, as the plan loads weights where they are read; but a copy for each device of what it trains. */
+/* The whole of v, once for all devices, since the plan loads weights where they are read. Each device gets a copy of weights that it
+ * trains. */
 static const nnc_ref *fixed_whole(splitter *c, nnc_ref v)
 {
     const nnc_node *x = nnc_def(c->s, v);
@@ -217,7 +218,7 @@ static int divided(const splitter *c, nnc_ref v)
     return -1;
 }
 
-/* Of v, divided along axis `from_axis`: the pieces that other devices have are slices there, sent to d. */
+/* Indices from..to of v, which is divided along `from_axis`. The pieces of other devices are slices there, sent to d. */
 static nnc_ref gather_range(
     splitter *c, nnc_ref v, int from_axis, int axis, int64_t from, int64_t to, int d)
 {
@@ -263,7 +264,7 @@ nnc_ref split_range(splitter *c, nnc_ref v, int axis, int64_t from, int64_t to, 
     return split_form(c, v, L_full) ? split_range(c, v, axis, from, to, d) : NNC_NONE;
 }
 
-/* Participants' values, consecutive results of the collective. */
+/* Builds a collective; participants' values are its consecutive results. */
 static void collective(splitter *c, nnc_op op, const nnc_ref *part, int axis, nnc_ref *out)
 {
     const nnc_attr along = nnc_ai(AT_axis, axis);
@@ -283,7 +284,7 @@ static nnc_ref sum_here(splitter *c, const nnc_ref *part)
     return r;
 }
 
-/* Is each device's part computed there? A slice for another device is computed where it is cut. */
+/* Does each device compute its own part? A slice for another device is computed where it is cut. */
 static bool at_home(const splitter *c, const nnc_ref *part)
 {
     for (int d = 0; d < c->n; d++)
@@ -340,7 +341,7 @@ const nnc_ref *split_form(splitter *c, nnc_ref v, int layout)
     if (!c->fixed[v] && !made(c, v, L_full) && !made(c, v, L_sum) && divided(c, v) < 0)
         return failed(c, nnc_fail0(c->sink, NNC_E_BUG, "split: a value is read before it is made")),
                NULL;
-    nnc_ref *out = ARENA_NEW(c->a, nnc_ref, c->n); /* apart: the form is made when it is complete */
+    nnc_ref *out = ARENA_NEW(c->a, nnc_ref, c->n); /* v gets the form once it is complete */
     if (!out)
         return failed(c, nnc_nomem(c->sink)), NULL;
     if (layout == L_full)

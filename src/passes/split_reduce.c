@@ -6,9 +6,8 @@
 
 enum {
     FEW_RESULTS = 64, /* fewer results leave cores idle */
-    FEW_COLUMNS =
-        128, /* on a CPU, threads that share such short rows each read every page (64 columns: twice the time) */
-    HUGE_EXTENT = 1 << 16, /* elements per result from which it is worthwhile */
+    FEW_COLUMNS = 128, /* on a CPU: threads that share shorter rows read all pages */
+    HUGE_EXTENT = 1 << 16, /* elements per result from which splitting is worthwhile */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,
     LEAST_ROWS = 7,
@@ -77,7 +76,7 @@ static int64_t few(const pass *p, const nnc_node *n)
     return columns ? FEW_COLUMNS : FEW_RESULTS;
 }
 
-/* True when contractions alone read v, through views. */
+/* Do only contractions read v, through views? */
 static bool contractions_read(pass *p, nnc_ref v)
 {
     uint32_t user[8];
@@ -89,7 +88,7 @@ static bool contractions_read(pass *p, nnc_ref v)
     return n > 0 && n <= (int)NNC_COUNT(user) && !edit_is_output(p, v);
 }
 
-/* The outermost dimension in memory that reduction n sums over, where that leaves others; -1: there is none. */
+/* The outermost dimension in memory that reduction n sums over, if other summed dimensions remain; -1: none. */
 static int rows_dimension(const pass *p, const nnc_node *n)
 {
     const nnc_type *x = type_of(p, n->in[0]);
@@ -104,8 +103,8 @@ static int rows_dimension(const pass *p, const nnc_node *n)
     return real > 1 ? first : -1;
 }
 
-/* A global average of an image channels last: of each row, then of rows. The first step is computed where the rows are, whose threads share
- * them; the second is small. */
+/* Splits a global average of a channels-last image into averages of each row, then of rows. In the first step threads share the rows, which
+ * are still in their caches; the second is small. */
 static bool split_rows(pass *p, uint32_t i)
 {
     nnc_graph *g = p->g;

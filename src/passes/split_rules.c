@@ -33,8 +33,8 @@ static bool all_axes(const nnc_node *x, int r, int8_t *in)
 
 /* ---- movement -------------------------------------------------------------------------------- */
 
-/* Dimensions of both shapes in groups of equal products: the result's axis r and the operand's axis begin one, and the same parts of both
- * are the same elements. */
+/* Divides the dimensions of both shapes into groups with equal products. True when the result's axis r and an operand's axis begin the same
+ * group, and the same parts of both are the same elements. */
 static bool reshape_axis(const nnc_type *x, const nnc_type *y, int r, int n, int8_t *in)
 {
     int i = 0, k = 0;

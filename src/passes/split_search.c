@@ -1,6 +1,6 @@
-/* passes/split_search.c -- rows or columns for each layer that leaves the choice: what follows decides what it costs (a pooling makes a
- * later gather cheap, a residual sum makes it dear). From the choices that looked best one by one, and from columns for all, each is
- * changed as long as fewer bytes are sent in all. */
+/* passes/split_search.c -- chooses rows or columns for each layer that leaves the choice. The ops after it decide its cost: a pooling makes
+ * a later gather cheap, a residual sum makes it expensive. The search starts from the best choices one by one, and from columns for all. It
+ * changes one choice at a time, as long as fewer bytes are sent in all. */
 #include "passes/split.h"
 #include <string.h>
 
@@ -27,8 +27,7 @@ static int64_t bytes_sent(const splitter *c)
     return bytes;
 }
 
-/* Tries all ways for node i together with the node before it, which leaves the choice, too (i: there is none). *better: one of them sends
- * fewer bytes. */
+/* Tries all choices for node i together with those for the open node before it (i: none). *better: one of them sends fewer bytes. */
 static nnc_status improve(
     splitter *c, uint32_t before, uint32_t i, int64_t *best, bool *better, int64_t *tries)
 {
@@ -53,7 +52,7 @@ static nnc_status improve(
     return NNC_OK;
 }
 
-/* From the same choice for all, as long as it gets better, and for so many tries at most. */
+/* Descends from the same choice for all nodes while bytes decrease, for at most `tries` tries. */
 static nnc_status descend(splitter *c, uint8_t start, int64_t tries, int64_t *best)
 {
     enum { SWEEPS = 3 };
@@ -77,14 +76,14 @@ static nnc_status descend(splitter *c, uint8_t start, int64_t tries, int64_t *be
 
 nnc_status split_search(splitter *c)
 {
-    enum { WORK = 500000 }; /* operands looked at, about half a second of them */
+    enum { WORK = 500000 }; /* most operands visited, about half a second */
     int64_t open = 0, operands = 1, greedy, columns;
     NNC_TRY(split_decide(c));
     for (uint32_t i = 0; c->by && i < c->s->n_node; i++) {
         open += c->by[i] == NNC_SPLIT_features && c->choice[i].out != L_full;
         operands += 1 + c->s->node[i].n_in;
     }
-    if (!open || c->n < 2 || c->trains) /* training and validation should choose alike */
+    if (!open || c->n < 2 || c->trains) /* training and validation must choose alike */
         return NNC_OK;
     uint8_t *first = ARENA_NEW(c->a, uint8_t, c->s->n_node + 1);
     NNC_NEED(first, c->sink);

@@ -1,12 +1,12 @@
 /* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A command takes at most NNC_KERNEL_ARGUMENTS
  * operands and results. A kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
- * compares its index with all of their bounds.
+ * compares its index with all bounds.
  *
- *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
- *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it
+ *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an).
+ *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it.
  *
- * As few operands of a concat as possible are copied twice. Runs at every level, since no other command supports them. Terminates: the
- * results are not wide. */
+ * Few operands of a concat are copied twice. Runs at every level, since no other command supports them. Terminates: the results are not
+ * wide. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -17,8 +17,8 @@ enum {
 
 /* ---- concat ---------------------------------------------------------------------------------- */
 
-/* Number of concat n's operands that fuse computes in the kernels of its steps, but not in one with comparisons: elementwise results that
- * nothing else reads. Each would be a kernel of its own, as are two for every batch norm whose running statistics a step moves together. */
+/* Number of concat n's operands that fuse computes in its steps' kernels, but not in one with comparisons: elementwise results without
+ * other users. Each would be a kernel of its own, as are two for every batch norm whose running statistics a step moves together. */
 static int absorbed(pass *p, const nnc_node *n)
 {
     int count = 0;
@@ -32,7 +32,7 @@ static int absorbed(pass *p, const nnc_node *n)
     return count;
 }
 
-/* True when one kernel with comparisons, and what it does not absorb, takes longer than steps with few operands. */
+/* True when one kernel with comparisons, and kernels for the operands that it does not absorb, take longer than steps with few operands. */
 static bool asks_too_long(pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
@@ -67,7 +67,7 @@ static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
 static int join_some(pass *p, const nnc_node *like, nnc_ref *in, int n)
 {
     int most = NNC_KERNEL_CONCAT, over = n - most;
-    bool all = (over + most - 2) / (most - 1) > most; /* more groups than may be left: merge all */
+    bool all = (over + most - 2) / (most - 1) > most; /* more groups than may remain: merge all */
     int k = 0, i = 0;
     while (i < n && (all || over > 0)) {
         int take = (int)nnc_min64(most, all ? n - i : over + 1);
@@ -180,8 +180,8 @@ static nnc_ref part(pass *p, nnc_ref x, const nnc_type *like, int axis, int64_t 
     return nnc_build_typed(p->g, OP_slice, 1, &x, 4, attr, &y);
 }
 
-/* Results [r, r + n) of split s, from element `at` on, sizes[] each: fills out[0..n). Without `fuse`, this pass makes slice and split
- * one kernel. */
+/* Fills out[0..n) with results [r, r + n) of split s, of sizes[], from element `at` on. Without `fuse`, this pass makes slice and split one
+ * kernel. */
 static void few_results(
     pass *p, const nnc_node *s, int r, int n, const int64_t *sizes, int64_t at, nnc_ref *out)
 {
@@ -212,7 +212,7 @@ static void few_results(
     edit_sweep(p, nodes[1]);
 }
 
-/* Results of different sizes have an index each. */
+/* Most results of a step. Each size needs an index of its own. */
 static int most_results(const nnc_node *s, const int64_t *sizes)
 {
     for (uint32_t k = 1; k < s->n_out; k++)
@@ -271,7 +271,7 @@ nnc_status pass_split_wide(pass *p)
         else if (!p->e.dead[i] && c->op == OP_concat && c->n_in > 1)
             keep_joined(p, &m, c, c->in, c->out);
     }
-    /* splits come second: replacing each of their results visits all operands of its users, of which there are few now */
+    /* splits come second: replacing a result visits all operands of its users, which are few by now */
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (!p->e.dead[i] && is_wide_split(&p->g->node[i]))
             narrow_split(p, i);

@@ -4,18 +4,18 @@
 
 #include "passes/internal.h"
 
-/* The values of all models, with a dimension more than one model's, which counts the models: the parts of channels of [N, n C, ..] are
- * [N, n, C, ..] without a copy, weights one after the other are [n, ..]. NNC_NONE: there is none. */
+/* The values of n models as one, with a dimension that counts the models; NNC_NONE: there is no such value. Parts of the channels of [N, n
+ * C, ..] are [N, n, C, ..] without a copy, concatenated weights are [n, ..]. */
 typedef struct stack {
     nnc_ref all;
     int axis;
 } stack;
 
-/* What an op of all models takes, and those of each. */
+/* Costs of one op for all models, compared with an op for each. */
 typedef struct stack_cost {
     int commands; /* ops that are one command instead of n */
-    int64_t all_ns; /* of contractions, apart */
-    int64_t moved_bytes; /* of copies that turn a stack's models to another dimension */
+    int64_t all_ns; /* of the models' separate contractions */
+    int64_t moved_bytes; /* of copies that move a stack's model dimension */
 } stack_cost;
 
 typedef struct stacked { /* what has been built */
@@ -23,32 +23,32 @@ typedef struct stacked { /* what has been built */
     int n;
     stack stack;
     bool states; /* their new values must be stacked, too */
-    bool computed; /* by an op of all */
-    uint32_t run; /* that it was built for */
+    bool computed; /* by one op for all models */
+    uint32_t run; /* number of the run that it was built for */
     stack_cost cost;
 } stacked;
 
 typedef struct stacks {
     pass *p;
-    int n; /* models of the run that is being built */
+    int n; /* number of models of the run being built */
     uint32_t run; /* its number */
-    uint32_t *group; /* of runs that share stacks, by run: find_root */
+    uint32_t *group; /* by run: set of runs that share stacks (find_root) */
     stacked *at;
     size_t n_at, cap_at, cap_group;
     int depth;
     stack_cost now; /* of the op that is being built */
-    const char *why; /* a contraction cannot be one of all models, or NULL */
+    const char *why; /* why a contraction cannot be one for all models, or NULL */
 } stacks;
 
 /* The stack with its models along another dimension. */
 nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to);
-/* The stack, its models as parts of dimension `axis` of the members: [.., n e, ..]. */
+/* The stack as one value with the models along the members' dimension `axis`: [.., n e, ..]. */
 nnc_ref stack_merge(stacks *s, stack x, int axis);
 /* r, [.., n e, ..], as the stack of members of type y. */
 stack stack_divide(stacks *s, nnc_ref r, const nnc_type *y, int axis);
-/* Is c an op that can be one of all models? */
+/* Can c be one op for all models? */
 bool stack_knows(const pass *p, const nnc_node *c);
-/* The op of all models that c is for one; in[j].all of operands that all share, where shared[j], is the value itself. */
+/* Builds the op for all models that c is for one. shared[j]: all share operand j, and in[j].all is the value itself. */
 stack stack_op(stacks *s, const nnc_node *c, const stack *in, const bool *shared);
 
 #endif

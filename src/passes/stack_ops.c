@@ -1,21 +1,21 @@
-/* passes/stack_ops.c -- the op of all models that is the same as one op of each: a product per model as one batched product, n convolutions
- * as one in n times the groups. Where all read one tensor, it is one product or convolution with the results of all.
+/* passes/stack_ops.c -- the op of all models that equals one op of each. A product per model becomes one batched product, and n
+ * convolutions one with n times the groups. Where all read one tensor, one product or convolution has the results of all.
  *
- * Each stack has its models along a dimension of its own (stack.h). Products want them first, convolutions before the channels, which is
- * how the parts of one tensor lie; what is elementwise takes them as its largest operand has them. */
+ * Each stack has its models along a dimension of its own (stack.h). Products need them first. Convolutions need them before the channels,
+ * as the parts of one tensor are. Elementwise ops follow their largest operand. */
 #include "passes/stack.h"
 
 #include <string.h>
 
 enum {
-    LARGE = 1 << 16 /* results of a contraction, on a CPU: a launch does not count then */
+    LARGE = 1 << 16 /* results of a contraction from which a launch does not count on a CPU */
 };
 
 static const stack none = {NNC_NONE, 0};
 
 /* ---- where the models are ----------------------------------------------------------------------------------------------------- */
 
-/* r transposed, as it may be already. */
+/* r transposed; an existing transpose is reused. */
 static nnc_ref transposed(stacks *s, nnc_ref r, const int64_t *perm)
 {
     const int rank = type_of(s->p, r)->rank;
@@ -31,7 +31,7 @@ static nnc_ref transposed(stacks *s, nnc_ref r, const int64_t *perm)
     return nnc_transpose(s->p->g, r, perm);
 }
 
-/* Order of dimensions once dimension `from` is dimension `to`. */
+/* Order of dimensions after moving dimension `from` to `to`. */
 static void order_of(int rank, int from, int to, int64_t *perm)
 {
     for (int d = 0, at = 0; d < rank; d++) {
@@ -44,7 +44,7 @@ static void order_of(int rank, int from, int to, int64_t *perm)
     }
 }
 
-/* x, under the shape dim, with dimension `from` as dimension `to`. */
+/* x, reshaped to dim, with dimension `from` moved to `to`. */
 static nnc_ref turned(stacks *s, nnc_ref x, int rank, const int64_t *dim, int from, int to)
 {
     const nnc_type *t = type_of(s->p, x);
@@ -67,7 +67,7 @@ nnc_ref stack_turn(stacks *s, nnc_ref all, int from, int to)
     return turned(s, all, t.rank, t.dim, from, to);
 }
 
-/* The stack, with dimensions of 1 before those of its members up to `rank`, and its models along `to`. */
+/* The stack with members padded to `rank` by leading dimensions of 1, and its models along `to`. */
 static nnc_ref of_rank(stacks *s, stack x, int rank, int to)
 {
     const nnc_type t = *type_of(s->p, x.all);
@@ -111,7 +111,7 @@ static int64_t work_ns(const pass *p, const nnc_node *c)
     return nnc_target_offer(target_of(p, c), &a).time_ns;
 }
 
-/* Counts contraction r of all models for c of each; false: they stay apart. */
+/* Adds the cost of contraction r for all models, instead of c for each; false: they stay separate. */
 static bool count(stacks *s, const nnc_node *c, nnc_ref r)
 {
     if (!edit_sync(s->p) || r == NNC_NONE)
@@ -164,7 +164,7 @@ static stack batched(stacks *s, const nnc_node *c, const stack *in, const bool *
     return y.rank == 2 ? (stack){r, 0} : stack_divide(s, r, &y, 0);
 }
 
-/* Products of one tensor with a matrix for each model: one with the results of all side by side, [rows, n m]. */
+/* Products of one tensor with a matrix for each model: one product with all results side by side, [rows, n m]. */
 static stack of_one_tensor(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     nnc_graph *g = s->p->g;
@@ -210,7 +210,7 @@ static stack product(stacks *s, const nnc_node *c, const stack *in, const bool *
     return shared[0] && x->rank > 2 ? none : batched(s, c, in, shared);
 }
 
-/* Convolutions side by side: one in n times the groups. Of one tensor and in one group: one with the channels of all. */
+/* Convolutions side by side: one with n times the groups. With one tensor and one group: one with the channels of all. */
 static stack convolution(stacks *s, const nnc_node *c, const stack *in, const bool *shared)
 {
     const nnc_type y = *type_of(s->p, c->out);
@@ -245,7 +245,7 @@ static stack reduction(stacks *s, const nnc_node *c, stack in)
         nnc_reduce(s->p->g, c->op, in.all, n, of, keeps), in.axis - (keeps ? 0 : before)};
 }
 
-/* Members of type x as those of type y: the models stay where they are if as many elements are before them in both. */
+/* Reshapes members of type x to type y. The model dimension stays if as many elements precede it in both. */
 static stack reshaped(stacks *s, stack in, const nnc_type *x, const nnc_type *y)
 {
     const int64_t before = nnc_type_extents(x, 0, in.axis);
@@ -278,7 +278,7 @@ static stack movement(stacks *s, const nnc_node *c, stack in)
     return (stack){nnc_transpose(s->p->g, in.all, perm), axis};
 }
 
-/* Where the largest operand of an op of this rank has the models: as few elements as possible are turned. */
+/* The model dimension of the largest operand of an op of this rank, so that as few elements as possible are moved. */
 static int axis_of_largest(
     stacks *s, const nnc_node *c, const stack *in, const bool *shared, int rank)
 {
@@ -296,7 +296,7 @@ static int axis_of_largest(
     return axis;
 }
 
-/* A value that all share, with a dimension of 1 where the stack has the models among its dimensions. */
+/* A value that all share, with a dimension of 1 at the stack's model dimension. */
 static nnc_ref beside_models(stacks *s, nnc_ref v, int rank, int axis)
 {
     const nnc_type t = *type_of(s->p, v);

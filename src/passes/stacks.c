@@ -1,16 +1,16 @@
-/* passes/stacks.c -- models that are trained side by side: alike ops of n models are computed as one, on stacks [n, ..] of their operands.
+/* passes/stacks.c -- models trained side by side: alike ops of n models are computed as one, on stacks [n, ..] of their operands.
  *
  *   y1 = linear(x1, w1, b1);  y2 = linear(x2, w2, b2);  y = concat(y1, y2);  ..  update w1 <- w1 - lr dy1^T x1, w2 <- ..
- *   -> Y = X W^T + B;  ..  W' = W - lr dY^T X;  update w1 <- W'[0], w2 <- W'[1]        X, dY: views of x and dy;  W = concat(w1, w2)
+ *   -> Y = X W^T + B. ..  W' = W - lr dY^T X;  update w1 <- W'[0], w2 <- W'[1]. X, dY: views of x and dy;  W = concat(w1, w2).
  *
- * From each run of alike operands of a concat: its stack is that of the operands' operands, down to the parts of one tensor, to values that
- * all share, and to params. Params that training changes are put together, which costs nothing where their new values are parts of one
- * value as well: the pass in_place makes them one state. So their updates are stacked, too, or nothing is. Names of weights stay.
+ * The pass starts from each run of alike operands of a concat. It stacks their operands, theirs in turn, and so on: down to parts of one
+ * tensor, values that all share, and params. Params that training changes are concatenated. That costs nothing where their new values are
+ * parts of one value as well, since in_place makes them one state. So their updates are stacked, too, or nothing is. Weights keep names.
  *
- * On a CPU a stack is declined where contractions have so many results that a launch does not count; then one model's gradients need not
+ * On a CPU a stack is declined if its contractions have so many results that a launch does not count. One model's gradients then need not
  * wait for another's. It has to save a share of their time: stacks are read beyond the nearest caches, which estimates do not see. All
- * stacks are built before any replaces its members. An op that is computed for all, and also stays for one because a reader is not stacked,
- * costs time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
+ * stacks are built before any replaces its members. An op that is computed for all, and also for one because a reader is not stacked, costs
+ * time twice. So those that share stacks are replaced together, or none of them. Terminates: each concat is visited once. */
 #include "kernel/kernel.h"
 #include "passes/stack.h"
 
@@ -45,7 +45,7 @@ static stack stack_of_parts(stacks *s, const nnc_ref *v)
     return stack_divide(s, x, &t, (int)axis);
 }
 
-/* The concat of one dimension that v is part of, and that is part of none; *at: v's first element there. */
+/* The outermost concat of one dimension that v is part of; *at: v's first element there. */
 static nnc_ref concat_with(const pass *p, nnc_ref v, int64_t *at)
 {
     nnc_ref x = v;
@@ -78,7 +78,7 @@ static nnc_ref put_together(stacks *s, const nnc_ref *v)
     return line ? concat_in_steps(s->p, s->n, line) : NNC_NONE;
 }
 
-/* Params: where the optimizer has put them together already, or here. */
+/* A stack of params: part of the optimizer's concat, if there is one, or a new concat. */
 static nnc_ref stack_of_params(stacks *s, const nnc_ref *v, bool *states)
 {
     nnc_graph *g = s->p->g;
@@ -159,7 +159,7 @@ static stack stack_of_ops(stacks *s, const nnc_ref *v)
     return stack_op(s, &c, in, shared);
 }
 
-/* n values of one type as one; NNC_NONE: it would be put together in each step. */
+/* n values of one type as one stack; NNC_NONE: each step would have to concatenate them. */
 static stack stack_of(stacks *s, const nnc_ref *v)
 {
     pass *p = s->p;
@@ -217,7 +217,7 @@ static nnc_ref *updates_of(stacks *s, const nnc_ref *v)
     return to;
 }
 
-/* Stacks the new values of all states that were put together since stack number `from`. */
+/* Stacks the new values of all states concatenated since stack number `from`. */
 static bool stack_updates(stacks *s, size_t from)
 {
     for (size_t i = from; i < s->n_at; i++) {
@@ -228,7 +228,7 @@ static bool stack_updates(stacks *s, size_t from)
     return true;
 }
 
-/* By node: is value v computed from its results? NULL: out of memory. */
+/* By node: is it a direct or indirect producer of v? NULL: out of memory. */
 static bool *find_sources(pass *p, nnc_ref v)
 {
     const nnc_graph *g = p->g;
@@ -250,9 +250,9 @@ static bool *find_sources(pass *p, nnc_ref v)
     return is;
 }
 
-/* The state is updated by `part` instead of `to`. A sum over several batches may be read under another shape, too, where pass algebra is
- * skipped, or the optimizer wants a row. Such a reader must read `part`, or it would compute it from the sum's old value, which an update
- * cannot. */
+/* Makes `part` the state's update instead of `to`. A sum over several batches may also be read through a reshape, if pass algebra is
+ * skipped or the optimizer needs a row. Such a reader must read `part`. Otherwise it would compute `part` from the sum's old value, which
+ * an update cannot. */
 static void replace_update(pass *p, nnc_ref state, nnc_ref to, nnc_ref part, const bool *sources)
 {
     const nnc_type t = *type_of(p, to);
@@ -269,7 +269,7 @@ static void replace_update(pass *p, nnc_ref state, nnc_ref to, nnc_ref part, con
     }
 }
 
-/* The states of stack number i are updated by parts of one value. */
+/* Makes parts of one value the updates of stack i's states. */
 static void replace_updates(stacks *s, size_t i)
 {
     nnc_graph *g = s->p->g;
@@ -297,15 +297,15 @@ typedef struct run {
     stack stack; /* NNC_NONE: they stay apart */
     size_t first; /* its stacks, s->at[first..end) */
     size_t end;
-    bool views; /* nothing is computed for it */
+    bool views; /* needs no computation */
 } run;
 
-typedef struct chain { /* a concat with those along its axis that only it reads */
+typedef struct chain { /* a concat, and concats along its axis that only it reads */
     uint32_t node;
     nnc_ref *v; /* operands */
     size_t n, n_run;
     uint32_t first; /* number of its first run */
-    size_t left; /* operands, once runs are one each */
+    size_t left; /* operands, if each run counts as one */
     bool replaced;
     layers l;
 } chain;
@@ -328,7 +328,7 @@ static bool flatten(pass *p, const nnc_node *c, nnc_ref **list, size_t *n, size_
     return true;
 }
 
-/* May a and b be members of one run? Of computed values, or of parts of one tensor, which is their concat. */
+/* May a and b be members of one run? Both are computed, or parts of one tensor, which is their concat. */
 static bool are_neighbours(const pass *p, nnc_ref a, nnc_ref b)
 {
     const nnc_ref v = nnc_reshaped(p->g, a), w = nnc_reshaped(p->g, b);
@@ -349,7 +349,7 @@ static bool all_views(const pass *p, uint32_t first)
     return all;
 }
 
-/* Builds the stack of a run's operands; false: they stay apart. */
+/* Builds the stack of a run's operands; false: they stay separate. */
 static bool build_run(stacks *s, const chain *c, run *r)
 {
     pass *p = s->p;
@@ -368,7 +368,7 @@ static bool build_run(stacks *s, const chain *c, run *r)
     int commands = 0;
     for (size_t i = r->first; i < r->end; i++)
         commands += s->at[i].cost.commands;
-    /* what an earlier run has built is enough */
+    /* an earlier run's stacks suffice */
     ok = ok && (commands || r->views || find_root(s->group, s->run) != s->run);
     if (ok)
         return true;
@@ -384,7 +384,7 @@ static bool build_run(stacks *s, const chain *c, run *r)
 
 /* ---- what they save ------------------------------------------------------------------------------------------------------------ */
 
-/* By node of the graph as it was: does it stay once all runs that were built replace their operands? NULL: out of memory. */
+/* By node of the original graph: does it stay once all built runs replace their operands? NULL: out of memory. */
 static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, uint32_t n)
 {
     pass *p = s->p;
@@ -418,8 +418,8 @@ static bool *find_kept(stacks *s, const chain *c, size_t n_chain, const run *r, 
     return kept;
 }
 
-/* Time that stack e is expected to save: launches, since one command takes as long as all apart. Where the ops of its members stay, it is
- * computed beside them. */
+/* Time that stack e is expected to save: launches, since one command computes as long as the separate ones. If its members' ops stay, the
+ * stack costs additional time. */
 static int64_t saved_ns(const stacks *s, const stacked *e, const bool *kept, uint32_t n)
 {
     const pass *p = s->p;
@@ -440,7 +440,7 @@ typedef struct total { /* of runs that share stacks */
     int commands, said;
 } total;
 
-/* Takes back the runs of groups that save too little. */
+/* Undoes the runs of groups that save too little. */
 static void drop_small_groups(
     stacks *s, chain *c, size_t n_chain, run *r, uint32_t n_run, uint32_t n)
 {
@@ -470,13 +470,13 @@ static void drop_small_groups(
 
 /* ---- rewriting ----------------------------------------------------------------------------------------------------------------- */
 
-/* The runs that have been found, of all chains. */
+/* The runs found in all chains. */
 typedef struct run_list {
     run *at;
     size_t n, cap;
 } run_list;
 
-/* Appends a run of chain c, the last one in the list; false: its operands stay apart, and it is taken back where `only_built`. */
+/* Appends a run of chain c to the list; false: its operands stay separate, and with `only_built` the run is removed. */
 static bool add_run(stacks *s, chain *c, run_list *r, size_t from, size_t to, bool only_built)
 {
     pass *p = s->p;
@@ -490,7 +490,7 @@ static bool add_run(stacks *s, chain *c, run_list *r, size_t from, size_t to, bo
     return built;
 }
 
-/* A run that is none may be runs of as many models as earlier ones have: of layers that are alike in each model. */
+/* Divides a run that cannot be stacked into runs of as many models as earlier ones have: each model may have several such layers. */
 static void add_parts(stacks *s, chain *c, run_list *r, size_t from, size_t to)
 {
     size_t tried = 0;
@@ -526,7 +526,7 @@ static void find_runs(stacks *s, chain *c, run_list *r)
     }
 }
 
-/* The concat of what was built, and of the operands that stay apart; false: all do. */
+/* Replaces a concat by one of the built stacks and of separate operands; false: all are separate. */
 static bool replace(stacks *s, chain *c, const run *r)
 {
     pass *p = s->p;
@@ -556,7 +556,7 @@ static bool replace(stacks *s, chain *c, const run *r)
     return true;
 }
 
-/* By number of a run: are runs that share its stacks replaced? Stacks of the others go. */
+/* By number of a run: are runs that share its stacks replaced? Removes the stacks of the others. */
 static bool *sweep_others(stacks *s, const run *r, size_t n_run)
 {
     bool *stays = PASS_NEW(s->p, bool, n_run + 1);
@@ -569,7 +569,7 @@ static bool *sweep_others(stacks *s, const run *r, size_t n_run)
     return stays;
 }
 
-/* Replaces what the runs' operands and states' new values were. */
+/* Replaces the runs' operands and the states' new values. */
 static void replace_all(stacks *s, chain *c, size_t n_chain, const run *r, size_t n_run, uint32_t n)
 {
     pass *p = s->p;
@@ -586,7 +586,7 @@ static void replace_all(stacks *s, chain *c, size_t n_chain, const run *r, size_
     edit_sync(p);
     for (uint32_t i = p->g->n_node; i-- > n;)
         edit_sweep(p, i);
-    for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++) /* the first counts what all save */
+    for (size_t i = 0; i < n_chain && p->status == NNC_OK; i++) /* the first counts all savings */
         if (c[i].replaced)
             remark_applied(p, &c[i].l, rule,
                 "alike ops are computed as one, of %d values instead of %d", (int)c[i].left,

@@ -2,10 +2,10 @@
  * that NaN is kept). The largest of f's values is f of the largest operand, and a NaN wins on both sides. After the pooling, f has k k
  * times less to do. The other direction is worthwhile where a contraction then has f in its epilogue, at no cost.
  *
- * Padding: maxpool's padding never wins, on either side; a window entirely in padding would turn f(-inf) into -inf, but shape
- * inference rejects it. Average pooling is not a maximum: f would have to be linear. Terminates: forward moves f past a pooling
- * towards the outputs, backward only towards a contraction whose epilogue will contain it; neither direction undoes the other, since
- * forward declines what an epilogue supports. */
+ * Padding: maxpool's padding never wins, on either side; a window entirely in padding would turn f(-inf) into -inf, but shape inference
+ * rejects it. Average pooling is not a maximum: f would have to be linear. Terminates: forward moves f past a pooling towards the outputs,
+ * backward only towards a contraction whose epilogue will contain it. Neither direction undoes the other, since forward declines what an
+ * epilogue supports. */
 #include "passes/internal.h"
 
 static bool epilogues_come(const pass *p)
@@ -69,7 +69,7 @@ static uint32_t takes_it(pass *p, uint32_t i)
     return NNC_NONE;
 }
 
-/* f applied to the new operand; the other operands stay. */
+/* Builds f with the new operand x; its other operands stay. */
 static nnc_ref again(pass *p, const nnc_node *f, int k, nnc_ref x)
 {
     nnc_ref in[3] = {0};

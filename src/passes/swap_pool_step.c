@@ -1,7 +1,7 @@
-/* passes/swap_pool_step.c -- applies a relu after a max pooling in a training step, where the backward pass reads the relu's result, too:
+/* passes/swap_pool_step.c -- applies a relu after a max pooling in a training step, where the backward pass reads the relu's result, too.
  *
- *   r = relu(x);     p = maxpool(r);  dx = select(r <= 0, 0, maxpool_grad(dp, argmaxpool(r)))
- *   q = maxpool(x);  p = relu(q);     dx = maxpool_grad(select(p <= 0, 0, dp), argmaxpool(x))
+ *   r = relu(x);     p = maxpool(r);  dx = select(r <= 0, 0, maxpool_grad(dp, argmaxpool(r))).
+ *   q = maxpool(x);  p = relu(q);     dx = maxpool_grad(select(p <= 0, 0, dp), argmaxpool(x)).
  *
  * Results and gradients are equal. Where a window's largest element is not positive, no gradient passes; elsewhere it is the same element.
  * Windows that share an element have the same result. The backward pass then needs only the indices of the largest elements, and a mask of
@@ -28,7 +28,7 @@ static const nnc_node *only_user(const pass *p, nnc_ref v, nnc_op op, int k)
     return u && u->op == op && u->in[k] == v ? u : NULL;
 }
 
-/* Sorts the readers of r = relu(x) other than the pooling i. False: there is one that the backward pass of the two does not have. */
+/* Sorts the readers of r = relu(x) other than the pooling i. False: one of them is not part of the two ops' backward pass. */
 static bool find_readers(const pass *p, uint32_t i, const nnc_node *relu, backward *b)
 {
     const nnc_ref r = relu->out;
@@ -84,7 +84,7 @@ static nnc_ref again(pass *p, uint32_t i, int n, const nnc_ref *in)
     return nnc_build(p->g, old.op, n, in, old.n_attr, old.attr);
 }
 
-/* dx, of the results of the two in the other order. */
+/* Builds dx from the results of the two ops in their new order. */
 static nnc_ref gradient(pass *p, const backward *b, nnc_ref x, nnc_ref y)
 {
     const nnc_node low = p->g->node[b->low], choose = p->g->node[b->choose];

@@ -1,14 +1,14 @@
-/* passes/turned_operands.c -- what fuse_epilogue does second, on GPUs: transpositions that only library products read become views. Their
- * results keep the operand's memory, in another order of dimensions, which a library reads as a stride between matrices and one between
+/* passes/turned_operands.c -- second step of fuse_epilogue, on GPUs: transpositions that only library products read become views. Their
+ * results keep the operand's memory, with dimensions in another order. A library reads that as one stride between matrices and one between
  * rows.
  *
- *   x [rows, n k];  t = transpose(reshape(x, [rows, n, k]), [1,0,2]);  y = matmul(t, w [n, k, m])      t: memory order rows, n, k
+ *   x [rows, n k];  t = transpose(reshape(x, [rows, n, k]), [1,0,2]);  y = matmul(t, w [n, k, m]). t: memory order rows, n, k.
  *
- * Only where one dimension counts the matrices: of several, which do not follow each other in memory, the library would be called for
- * each. Terminates: each transposition is visited once. */
+ * Applies only where one dimension counts the matrices. With several, the matrices would not follow each other in memory, and the library
+ * would be called for each. Terminates: each transposition is visited once. */
 #include "passes/internal.h"
 
-/* The type of transposition n as a view of its row-major operand; false: there is none that a product reads at once. */
+/* The type of transposition n as a view of its row-major operand; false: no single product call can read that view. */
 static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
 {
     const nnc_type *x = type_of(p, n->in[0]);
@@ -26,7 +26,7 @@ static bool view_type(const pass *p, const nnc_node *n, nnc_type *t)
     return order[last] > 0; /* rows or columns are contiguous, not the first dimension */
 }
 
-/* Is node i a product of a library, as many matrices by as many? */
+/* Is node i a library's batched product, with as many matrices in both operands? */
 static bool is_library_product(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];

@@ -1,10 +1,10 @@
-/* passes/update_product.c -- what fuse_epilogue does first for plain gradient descent on a GPU: the product that is a weight's gradient
- * adds it to the weight, so that the gradient is neither stored nor read again.
+/* passes/update_product.c -- first step of fuse_epilogue, for plain gradient descent on a GPU. The product that is a weight's gradient adds
+ * it to the weight, so that the gradient is neither stored nor read again.
  *
- *   g = a^T b;  w <- w - lr g      ->   w <- w + (-lr a)^T b, the sum in the product's epilogue
+ *   g = a^T b;  w <- w - lr g      ->   w <- w + (-lr a)^T b, the sum in the product's epilogue.
  *
- * a is a few rows of numbers beside the weight, and scaled in the kernel that computes it. Momentum, weight decay, clipping and adam
- * need the gradient itself and stay as they are. Terminates: each subtraction is visited once, and what replaces it is none. */
+ * a has few rows, is small beside the weight, and is scaled in the kernel that computes it. Momentum, weight decay, clipping and adam need
+ * the gradient itself and stay as they are. Terminates: each subtraction is visited once and becomes a sum. */
 #include "passes/internal.h"
 
 /* The sum that replaces a subtraction. */
@@ -14,7 +14,7 @@ typedef struct update {
     int scaled; /* operand of the product */
 } update;
 
-/* The value that v is a reshape of, where only one node reads it and each reshape; otherwise NNC_NONE. */
+/* The value behind v's reshapes, if it and each reshape have only one reader; otherwise NNC_NONE. */
 static nnc_ref read_once(const pass *p, nnc_ref v)
 {
     for (;;) {
@@ -27,7 +27,7 @@ static nnc_ref read_once(const pass *p, nnc_ref v)
     }
 }
 
-/* Is v = product times a number, read by nobody else? */
+/* Is v a product times a number, without other readers? */
 static bool is_scaled_product(const pass *p, nnc_ref v, update *u)
 {
     const nnc_ref m = read_once(p, v);
@@ -45,7 +45,7 @@ static bool is_scaled_product(const pass *p, nnc_ref v, update *u)
     return false;
 }
 
-/* Is node i the update of a weight by a product that a library computes, sum included? */
+/* Is node i the update of a weight by a product, and can a library compute both? */
 static bool find_update(pass *p, uint32_t i, update *u)
 {
     const nnc_node *n = &p->g->node[i];
@@ -67,7 +67,7 @@ static bool find_update(pass *p, uint32_t i, update *u)
     return nnc_target_offer(t, &a).ok;
 }
 
-/* The gradient is not written and read, and its kernel not launched; the rows are read and written once more. */
+/* Time saved: storing and loading the gradient, and a launch, less one more pass over the rows. */
 static int64_t saved_ns(const pass *p, const update *u, int64_t *added)
 {
     const nnc_node *c = &p->g->node[u->product];
@@ -76,7 +76,7 @@ static int64_t saved_ns(const pass *p, const update *u, int64_t *added)
     return nnc_target_time_ns(t, 0, 2 * bytes_of(p, c->out));
 }
 
-/* -number v; of a transposition its operand is scaled, so that it may be a view (turned_operands.c). */
+/* Returns -number v. For a transposition, scales its operand instead, so that it may be a view (turned_operands.c). */
 static nnc_ref scaled(pass *p, nnc_ref v, nnc_ref number)
 {
     nnc_graph *g = p->g;

@@ -1,14 +1,14 @@
-/* passes/winograd.c -- convolutions of f32 with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less
- * time than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
+/* passes/winograd.c -- f32 convolutions with 3x3 windows by Winograd's algorithm (ir/winograd.c), where that is expected to take less time
+ * than the direct sums. Weights are transformed once, in `init`; trained ones at each run.
  *
- *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = reshape(matmul(t, transpose(reshape(w)))): [points, K/k, C, k]
+ *     conv(x, w, b)  ->  fused(x, u, b) { winograd(x, u) + b },   u = reshape(matmul(t, transpose(reshape(w)))): [points, K/k, C, k].
  *
- * A transposed convolution, the gradient of a source, is one by the turned window. A gradient of weights is the sum of those of blocks:
+ * A transposed convolution, the gradient of a source, is one with the reversed window. A weight gradient is the sum over blocks.
  *
- *     conv_wgrad(x, dy)  ->  fused(winograd_wgrad(x, dy)) { transpose(reduce_sum) }
+ *     conv_wgrad(x, dy)  ->  fused(winograd_wgrad(x, dy)) { transpose(reduce_sum) }.
  *
  * Blocks of tiles are the kernel's work items: their points stay in a core's cache, and the transformed weights are read once for each.
- * Not with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: no convolution is left of an application. */
+ * Declined with --math=exact: an infinite or NaN element spreads to a whole tile. Terminates: each application removes a convolution. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -21,7 +21,7 @@ typedef struct way {
     double ns;
 } way;
 
-/* Sizes of convolution c, whose operands are values of g. */
+/* Sizes of a convolution. */
 typedef struct sizes {
     int64_t images, channels, outputs, height, width; /* of the results */
     bool gradient; /* of the weights */
@@ -74,12 +74,12 @@ static bool applies(const nnc_graph *g, const nnc_node *c, const nnc_type *k)
 /* ---- price ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct price {
-    double rate; /* FLOPs of a product in a nanosecond, of a thread */
-    double point_ns; /* of an element of a transform in the nearest large cache */
+    double rate; /* FLOPs of a product per nanosecond and thread */
+    double point_ns; /* per element of a transform in the nearest large cache */
     int64_t threads, lanes, strip, cache;
 } price;
 
-/* Nanoseconds of transforms that have so many elements at the same time. */
+/* Nanoseconds of transforms with that many elements in use at a time. */
 static double points_ns(const price *q, double elements)
 {
     return elements * q->point_ns * (elements * 4 > 2 * (double)q->cache ? 2 : 1);
@@ -92,7 +92,7 @@ static int64_t in_strips(const price *q, int64_t n)
     return strips * nnc_max64(nnc_ceildiv(n, strips), nnc_min64(NNC_W_strip, q->strip));
 }
 
-/* Nanoseconds of blocks of so many images and rows of tiles, on the thread that has most of them. */
+/* Nanoseconds of blocks of b->images images and rows of tiles, on the thread with the most blocks. */
 static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
     enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
@@ -104,7 +104,7 @@ static double blocks_ns(const price *q, const sizes *s, int points, int64_t imag
     const double matrix = (double)points * (double)c * (double)k, bytes = matrix * 4,
                  transforms = points_ns(q, (double)points * (double)tiles * (double)(c + k)),
                  turns = (double)nnc_ceildiv(blocks, q->threads);
-    if (s->gradient) { /* sums over tiles, their transform, and adding up those of the blocks */
+    if (s->gradient) { /* sums over tiles, their transform, and the sum over blocks */
         const double product = (double)points * (double)c * (double)in_strips(q, s->outputs) *
                                (2 * (double)tiles + NNC_W_end) / q->rate,
                      added = (double)(blocks + 1) * TAPS * (double)c * (double)k * 8;
@@ -118,7 +118,7 @@ static double blocks_ns(const price *q, const sizes *s, int points, int64_t imag
     return turns * (fmax(product, streamed) + transforms) + fmax(cold - product, 0) + cold / 4;
 }
 
-/* Do gradients of weights take too much memory? Their sums are in each worker's memory, and all blocks' gradients beside dy. */
+/* Do gradients of weights take too much memory? Each worker has their sums in its memory, and all blocks' gradients are live beside dy. */
 static bool is_large(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
     enum { FEW_BLOCKS = 4, TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };
@@ -202,7 +202,7 @@ static nnc_ref transformed(pass *p, nnc_ref w, int points, int64_t panel, bool b
     return nnc_reshape(p->g, nnc_build(p->g, OP_matmul, 2, in, 0, NULL), 4, all);
 }
 
-/* Node c, the convolution, with transformed weights instead; its other operands are at `in`. */
+/* Rebuilds convolution c with transformed weights; its other operands are at `in`. */
 static nnc_ref convolution(
     nnc_graph *body, const nnc_type *result, const nnc_node *c, const nnc_ref *in, const way *best)
 {
@@ -312,7 +312,7 @@ static void rewrite(
         take_pool(p, r);
 }
 
-/* A gradient of weights: the sum of those of blocks, in the order of the weights. */
+/* Rewrites a gradient of weights as the sum of the blocks' gradients, in the weights' order. */
 static void rewrite_gradient(pass *p, uint32_t i, const way *best, const char *times)
 {
     const nnc_node n = p->g->node[i];
@@ -375,7 +375,7 @@ static void decide(pass *p, uint32_t i, const nnc_node *c, int weights)
 
 nnc_status pass_winograd(pass *p)
 {
-    /* none where memory is short: transformed weights take four times the memory, and points a workspace */
+    /* not if memory is short: transformed weights take four times the memory, and points a workspace */
     const uint32_t n = p->o->memory_price > NNC_MEMORY_PRICE ? 0 : p->g->n_node;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];

@@ -63,7 +63,7 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
         if (c->work >= 0)
             touch(c->work, i, first, last);
     }
-    /* a view's memory is live from its operand's definition on */
+    /* a view is live from its operand's definition on */
     for (int t = 0; t < p->n_tensor; t++) {
         const nnc_ptensor *x = &p->tensor[t];
         if (first[t] < 0 && x->alias_of >= 0)

@@ -116,7 +116,7 @@ typedef struct walk {
     call_args *args;
     const char **why;
     nnc_ref *
-        /* by body value: the operand of the fused node that it is, through views, or NNC_NONE */
+        /* by body value: the fused node's operand that it equals, through views; or NNC_NONE */
         outside;
     nnc_type result; /* of the contraction, before flattening */
     int channel; /* dimension of its output channels */
@@ -202,7 +202,7 @@ static bool uses(const nnc_node *n, nnc_ref v)
     return false;
 }
 
-/* From the contraction on, every node must use the current value, and nothing else may. */
+/* Walks the chain from the contraction: every node, and nothing else, must use the current value. */
 static bool walk_chain(walk *w, const nnc_node *core)
 {
     nnc_ref cur = core->out;

@@ -78,15 +78,15 @@ static const char *member_fault(const check *v, const nnc_cmd *c, const seen *s)
     if (small % k->outer || small / k->outer % size)
         return "its tensors are not as many rows as it has";
     const int64_t need = nnc_plan_on_gpu(&p->device[c->device])
-                             ? 0 /* in host memory, or the library's own */
+                             ? 0 /* in host memory, or managed by the library */
                              : nnc_collective_work(k, x->bytes, y->bytes, size);
     if (need && (c->work < 0 || p->tensor[c->work].bytes < need))
         return "its workspace is too small";
     return NULL;
 }
 
-/* Between the participants' commands are only waits for events recorded before the first one, and records. So all that a participant needs
- * is before the first one, and of the commands that are not done the first can always go on. */
+/* Between the participants' commands may be only records, and waits for events recorded before the first one. Everything that a participant
+ * needs is then before the first one, so no deadlock is possible: the first unfinished command can always run. */
 static const char *between_fault(const check *v, int32_t i, const seen *s, const int32_t *record)
 {
     const nnc_plan *p = v->p;

@@ -1,11 +1,11 @@
 /* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on what the others do in between. The list of
- * all is that in which their commands would begin: a clock for each device, and the node that can start first is next. Collectives have a
- * second stream, where there are several.
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on the others. The common list is in the order in
+ * which commands would begin: by a clock for each device, the node that can start first is next. Where there are several collectives, they
+ * have a second stream.
  *
- * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node
- * whose operands are there goes on. */
+ * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node whose
+ * operands are ready goes on. */
 #include "plan/maker.h"
 
 typedef struct merge {
@@ -15,10 +15,10 @@ typedef struct merge {
     int64_t now[NNC_MAX_DEVICES],
         lane[NNC_MAX_DEVICES]; /* when the device is free; its stream of collectives */
     uint32_t *waiting; /* by node: operands that are not computed yet */
-    int64_t *ready; /* by node: when the last one so far is there */
+    int64_t *ready; /* by node: when its latest operand so far is ready */
     bool *done;
     nnc_section section;
-    uint32_t next; /* no node before it is left */
+    uint32_t next; /* all nodes before it are done */
 } merge;
 
 bool make_has_collective(const maker *m)
@@ -39,13 +39,13 @@ static int64_t time_of(const merge *w, uint32_t i)
     return nnc_node_ns(target_of(m, dev), m->g, n);
 }
 
-/* Collectives run beside what the device computes where it has a second stream. */
+/* The clock of node i on device d: collectives have their own, if the device has a second stream. */
 static const int64_t *clock_of(const merge *w, uint32_t i, int d)
 {
     return w->m->o->streams > 1 && is_collective(&w->m->g->node[i]) ? &w->lane[d] : &w->now[d];
 }
 
-/* When node i can start; -1: it has to wait for others, or is not the next one of all its devices. */
+/* When node i can start; -1: it has to wait for others, or is not next on all its devices. */
 static int64_t start_of(const merge *w, uint32_t i)
 {
     const maker *m = w->m;
@@ -77,7 +77,7 @@ static uint32_t next_of(const merge *w, int64_t *start)
     return best;
 }
 
-/* The first node of the section in program order whose operands are there; NNC_NONE: the section is done. */
+/* The section's first node in program order whose operands are computed; NNC_NONE: the section is done. */
 static uint32_t any_of(merge *w)
 {
     const maker *m = w->m;
@@ -132,8 +132,8 @@ static nnc_status merge_all(merge *w, uint32_t *order, uint32_t *n)
     return NNC_OK;
 }
 
-/* The kind of walk that suits replicas: one for all devices, so that each computes gradients in the order of the others, which wait for
- * them in collectives. */
+/* The kind of walk for replicas, one for all devices. Each then computes gradients in the same order, for which the others wait in
+ * collectives. */
 static nnc_status find_walk(merge *w, int *kind)
 {
     maker *m = w->m;
@@ -152,7 +152,7 @@ static nnc_status find_walk(merge *w, int *kind)
     return NNC_OK;
 }
 
-/* Moves what waits for a collective, as updates, behind the rest of its task: meanwhile the device computes the next gradients. */
+/* Moves nodes that wait for a collective, such as updates, to the end of their task: meanwhile the device computes the next gradients. */
 static nnc_status delay_updates(merge *w, int d)
 {
     const maker *m = w->m;

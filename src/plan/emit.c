@@ -4,7 +4,8 @@
 
 typedef struct emitter {
     maker *m;
-    int32_t *moved; /* by root of states: its new value after it was copied there, -1 */
+    int32_t
+        *moved; /* by root of states: the tensor with its copied new value; -1: not copied yet */
     int phase; /* 0 init, 1 main */
 } emitter;
 
@@ -42,7 +43,7 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     t.name = nnc_arena_strdup(&m->p->arena, value_name(m, v));
     NNC_NEED(t.name, m->sink);
     t.bytes = nnc_type_span_bytes(&t.type);
-    if (r != v) /* from its root's first byte on; memory.c says where that is */
+    if (r != v) /* offset from its root's first byte, which memory.c places */
         t.offset = m->at[v] * nnc_dtype_size(t.type.dtype);
     bool kept = m->is_static[r] || (m->updated[r] && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
@@ -118,7 +119,7 @@ const char *nnc_plan_class(const nnc_graph *g, const nnc_node *n)
     if (!n->body)
         return nnc_op_class(n->op) == CL_contract ? conv_class(g, n)
                                                   : of_class[nnc_op_class(n->op)];
-    /* a region has the class of its most expensive op; elementwise ops at computed places, such as interpolation, one of their own */
+    /* a region has the class of its most expensive op; elementwise ops at computed indices, such as interpolation, have their own */
     static const nnc_class rank[] = {
         CL_contract, CL_comp, CL_reduce, CL_window, CL_ewise, CL_ecomp};
     bool gathers = false;
@@ -218,7 +219,7 @@ static nnc_status emit_copy(emitter *e, const job *j)
     return tensor_of(e->m, j->value, j->to, NNC_NONE, &c->arg[1]);
 }
 
-/* Offset of tensor t in the memory that it lies in, before memory.c adds up the offsets of aliases; *whose: the owner. */
+/* Offset of tensor t in its owner's memory, before memory.c adds up the offsets of aliases; *whose: the owner. */
 static int64_t offset_in(const nnc_plan *p, int32_t t, int32_t *whose)
 {
     int64_t at = 0;
@@ -228,7 +229,7 @@ static int64_t offset_in(const nnc_plan *p, int32_t t, int32_t *whose)
     return at;
 }
 
-/* Copies the new value of what state `to` is a part of, or of the state itself, over it: *out, once for all parts. */
+/* Copies the new value over state `to`, or over the larger state that it is part of; *out: the result, once for all parts. */
 static nnc_status move_state(emitter *e, const job *j, nnc_ref to, nnc_ref from, int32_t *out)
 {
     maker *m = e->m;
@@ -254,7 +255,7 @@ static nnc_status move_state(emitter *e, const job *j, nnc_ref to, nnc_ref from,
     return set_layers(m, c, &m->g->node[j->node]);
 }
 
-/* The new value already has the state's memory, or is copied there. */
+/* Emits an update: the new value already has the state's memory, or is copied there. */
 static nnc_status emit_update(emitter *e, const job *j)
 {
     maker *m = e->m;
@@ -294,7 +295,7 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     return add_work(e, c, j->work_bytes);
 }
 
-/* The library that computes kernel `item` where it is there; NULL: none does. */
+/* The library that computes kernel `item` where it is available; NULL: none does. */
 static const char *kernel_library(const maker *m, const nnc_target *t, int item)
 {
     const nnc_kgrid *g = &m->kernel[item].k->grid;
@@ -356,7 +357,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
     c->op_class = nnc_plan_class(e->m->g, n);
-    /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
+    /* CUDA passes at most 4 KiB of parameters: the pointers and the scratch pointer */
     if (target_of(e->m, j->device)->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
             "%d operands and results in one kernel: a GPU takes at most 511; the pass split_wide "

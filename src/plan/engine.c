@@ -16,8 +16,8 @@ static int64_t conv_flops(const nnc_call *c)
     return n;
 }
 
-/* Does a convolution that may be rounded to tf32 take less time in strict f32, since its tensors are row-major and a GPU's library would
- * copy them to channels last and back? */
+/* May a convolution be rounded to tf32 but take less time in strict f32? Its tensors are row-major, and a GPU's library would copy them to
+ * channels last and back. */
 static bool stays_strict(const nnc_call *c)
 {
     const nnc_target *t = c->env->target;
@@ -91,7 +91,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
         if (got->ok) {
             *c = one;
             j->engine = (int16_t)e;
-            /* the engine's text is valid until the next question */
+            /* the engine's text is valid only until the next question */
             *reason = nnc_arena_strdup(&m->p->arena, got->reason ? got->reason : g->name);
             NNC_NEED(*reason, m->sink);
         } else {

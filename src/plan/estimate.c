@@ -1,12 +1,12 @@
-/* plan/estimate.c -- the memory and time of a step whose ops are not fused yet: an estimate that ranks graphs which compute the same, for
- * a small part of what a plan takes. Nothing is lowered to kernels. Instead elementwise ops and concats are absorbed where kernels of
- * their own section compute them as they read: they have no memory, and what reads them reads their operands. The order is found as that of
- * a plan (sequence.c), with fewer attempts. */
+/* plan/estimate.c -- estimates memory and time of a step whose ops are not fused yet, in a small part of the time that a plan takes. It
+ * ranks graphs with the same results. Nothing is lowered to kernels. Instead elementwise ops and concats are absorbed where kernels of
+ * their own section compute them as they read. They have no memory, and their consumers read their operands. The order is found like that
+ * of a plan (sequence.c), with fewer attempts. */
 #include "plan/maker.h"
 
-enum { MANY = 64 }; /* most values that absorbed ops stand for, on average over all nodes */
+enum { MANY = 64 }; /* limit of values read instead of absorbed ones, on average over all nodes */
 
-/* By value: the values that are read in its place, at[first .. first + n). */
+/* By value: the values that its consumers read instead, at[first .. first + n). */
 typedef struct stands {
     maker *m;
     uint32_t *first, *n;
@@ -20,7 +20,7 @@ static bool is_view(const maker *m, const nnc_node *n)
     return nnc_op_class(n->op) != CL_leaf && nnc_is_view(m->g, n);
 }
 
-/* Must v be in memory for node i, which reads it? Parts of a concat are computed where it lies. */
+/* Must v be in memory for its consumer i? Parts of a concat are computed in its memory. */
 static bool needs_memory(const maker *m, uint32_t i, nnc_ref v, const bool *stored)
 {
     const nnc_node *n = &m->g->node[i];
@@ -32,7 +32,7 @@ static bool needs_memory(const maker *m, uint32_t i, nnc_ref v, const bool *stor
                !(nnc_is_elementwise(n) || nnc_op_class(n->op) == CL_reduce));
 }
 
-/* Is node i a new state, cut from the new values of several? These are computed where the states lie. */
+/* Is node i a new state, cut from the new values of several? These are computed in the states' memory. */
 static bool is_cut(const maker *m, const nnc_node *n)
 {
     bool all = n->op == OP_slice || n->op == OP_split;
@@ -62,7 +62,7 @@ static nnc_status find_absorbed(maker *m)
     return NNC_OK;
 }
 
-/* Appends what value v stands for, once each; false: out of memory. */
+/* Appends the values that are read instead of v, once each; false: out of memory. */
 static bool append_value(stands *s, nnc_ref v)
 {
     for (uint32_t k = 0; k < s->n[v]; k++) {
@@ -77,7 +77,7 @@ static bool append_value(stands *s, nnc_ref v)
     return true;
 }
 
-/* The operands of node i as they are read: m->read_at[m->read[i] ..]. What an absorbed node and a view stand for are its. */
+/* Fills the values that each node reads, m->read_at[m->read[i] ..]: for operands that are absorbed or views, the values read instead. */
 static nnc_status find_reads(maker *m)
 {
     const nnc_graph *g = m->g;

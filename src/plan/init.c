@@ -46,7 +46,7 @@ static nnc_status add_node(maker *m, nnc_ref r, int dev)
     return make_select(m, j, -1);
 }
 
-/* Schedules root r and everything that it depends on first. Uses an explicit stack, since static chains may be long. */
+/* Schedules root r after everything that it depends on. Uses an explicit stack, since static chains may be long. */
 static nnc_status need(maker *m, nnc_ref r, int dev)
 {
     stack s = {0};
@@ -70,7 +70,7 @@ static nnc_status need(maker *m, nnc_ref r, int dev)
     return NNC_OK;
 }
 
-/* Value v is read by main on dev. */
+/* Notes that main reads value v on dev. */
 static nnc_status want(maker *m, nnc_ref v, int dev)
 {
     nnc_ref r = v == NNC_NONE ? v : m->root[v];

@@ -11,8 +11,8 @@
 int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c);
 
 /* ---- order of commands (order.c) ---------------------------------------------------------------------------------
- * A lane is one stream of one device; commands of a lane run in list order. A clock says how many commands of each lane are done for
- * certain; a lane learns of others by waiting for their events, so all commands between two waits share one clock. Init and a run are
+ * A lane is one stream of one device; commands of a lane run in list order. A clock says how many commands of each lane are certainly
+ * done. A lane learns of others by waiting for their events, so all commands between two waits share one clock. Init and a run are
  * separate: all of init is done before. */
 typedef struct plan_clock {
     int32_t refs;

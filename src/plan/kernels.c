@@ -33,7 +33,7 @@ static bool grow_table(maker *m)
     return true;
 }
 
-/* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one gets its full hash appended: code is
+/* A name consists of some ops and 32 bits of the hash, which two kernels may share. The later one then gets its full hash appended. Code is
  * found in an object by name, and a translation unit may not define a name twice. NULL: out of memory. */
 static const nnc_kernel *named_apart(maker *m, const kernel_entry *e)
 {
@@ -84,15 +84,15 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
 
 /* ---- machine code -------------------------------------------------------------------------- */
 
-/* Kernels that share an object: for devices of one kind, in the plan's order. */
+/* Kernels with one object, for devices of one kind, in the plan's order. */
 typedef struct unit {
     int16_t kind;
     int n, functions, *kernel;
     const nnc_kernel **k; /* the same */
     size_t cap_kernel, cap_k;
-    nnc_hash128 key; /* in the cache; all ones: it is not kept there */
+    nnc_hash128 key; /* key in the cache; all ones: not cached */
     bool wanted, cached,
-        failed; /* its object was asked for; the cache had it; the emitter did not make it */
+        failed; /* its object was requested; was in the cache; could not be emitted */
     char *data; /* the object, allocated with nnc_malloc; NULL: it failed, or is yet to be made */
     size_t size;
     struct unit *next; /* in a list */
@@ -101,9 +101,9 @@ typedef struct unit {
 enum { QUEUES = 64 };
 typedef struct emission { /* the threads that emit */
     maker *m;
-    pthread_mutex_t lock, loading; /* of the queues; of compilers */
+    pthread_mutex_t lock, loading; /* of the queues; of loading compilers */
     pthread_cond_t changed;
-    unit *queue[QUEUES]; /* those to be emitted, by the logarithm of their code */
+    unit *queue[QUEUES]; /* units to be emitted, by the logarithm of their code size */
     bool closed; /* no more come */
     pthread_t *thread;
     int n_thread;
@@ -149,7 +149,7 @@ static int unit_size(const machine *on)
     return on->compiler && on->compiler->unit > 1 ? on->compiler->unit : 1;
 }
 
-/* Is each kernel a unit, whatever the others are? */
+/* Is each kernel a unit of its own? */
 static bool is_alone(const machine *on)
 {
     return unit_size(on) == 1 && !(on->compiler && on->compiler->share);
@@ -194,7 +194,7 @@ static unit *add_to(maker *m, unit *u, int i)
     return m->kernel[i].unit = u;
 }
 
-/* Distributes the kernels without a unit over units, those that share a function side by side, as their comments are. */
+/* Distributes kernels without a unit over units. Kernels that share a function are adjacent, as the shared function's comment needs. */
 static bool make_units(maker *m)
 {
     const int n = m->p->n_kernel;
@@ -238,7 +238,7 @@ static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
 
 /* ---- threads that emit --------------------------------------------------------------------- */
 
-/* The compiler, which the first call loads; NULL: there is none. */
+/* The compiler, loaded by the first call; NULL: none is available. */
 static const nnc_emitter *emitter_of(emission *x, int kind)
 {
     machine *on = &x->m->on[kind];
@@ -280,7 +280,7 @@ static int64_t code_of(const unit *u)
     return all;
 }
 
-/* The longest unit to be emitted, so that all threads end at about the same time; waits for one until the queues are closed. */
+/* Takes the longest unit, so that all threads end at about the same time. Waits for a unit until the queues are closed. */
 static unit *take_unit(emission *x)
 {
     unit *u = NULL;
@@ -297,7 +297,7 @@ static unit *take_unit(emission *x)
     return u;
 }
 
-/* Units whose code another thread compiles come last: by then it has. */
+/* Emits units. Those whose code another thread is compiling come last: that thread has then finished. */
 static void *emit_some(void *ctx)
 {
     emission *x = ctx;
@@ -312,7 +312,7 @@ static void *emit_some(void *ctx)
     return NULL;
 }
 
-/* Queues a unit, and starts a thread for it if there are fewer than jobs - 1: this one emits later. */
+/* Queues a unit, and starts a thread for it if there are fewer than jobs - 1. The caller emits later, too. */
 static void queue_unit(emission *x, unit *u)
 {
     unit **to = &x->queue[63 - __builtin_clzll((uint64_t)code_of(u))];
@@ -343,7 +343,7 @@ static void end_emission(emission *x, bool all)
         pthread_join(x->thread[--x->n_thread], NULL);
 }
 
-/* Looks for a unit's object in the cache, or has it emitted. */
+/* Gets a unit's object from the cache, or queues the unit. */
 static void want(maker *m, unit *u)
 {
     const nnc_compiler *by = m->on[u->kind].compiler;
@@ -367,7 +367,8 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted)
         .given = k->name,
         .k = k,
         .interpreted = interpreted};
-    e.hash.lo ^= nnc_sched_has(&k->sched, KD_quick); /* decided since it was named */
+    e.hash.lo ^=
+        nnc_sched_has(&k->sched, KD_quick); /* this was decided after the kernel was named */
     if ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m))
         return nnc_nomem(m->sink);
     uint32_t at = probe(m, &e);
@@ -387,7 +388,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted)
     return NNC_OK;
 }
 
-/* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */
+/* Handles a unit whose code generation failed. If that is an error, repeats it to get the message, since threads share no sink. */
 static nnc_status without_code(maker *m, unit *u)
 {
     if (!can_interpret(target_of(m, u->kind)))
@@ -397,7 +398,7 @@ static nnc_status without_code(maker *m, unit *u)
     return NNC_OK;
 }
 
-/* Adds a unit's object to the plan, empty where it could not be made; none for interpreted kernels. */
+/* Adds a unit's object to the plan, empty if it could not be made. Interpreted kernels get none. */
 static nnc_status add_object(maker *m, unit *u)
 {
     nnc_plan *p = m->p;

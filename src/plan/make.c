@@ -1,13 +1,12 @@
-/* plan/make.c -- graph to plan, step by step:
+/* plan/make.c -- graph to plan, step by step.
  *
- *   facts      which values are static, which are views of which, where each lives
- *   schedule   main's commands in order, on streams, with copies and events   (schedule.c)
- *   select     a library call (call.c) or a generated kernel for each, and
- *              what happens in place                            (select.c)
- *   init       what is computed once: weights and static values              (init.c)
- *   objects    machine code of the kernels, begun while they are selected     (kernels.c)
- *   emit       tensors and commands                                           (emit.c)
- *   place      offsets in the arenas                               (memory.c, pack.c) */
+ *   facts      Which values are static, which are views of which, where each is stored.
+ *   schedule   Main's commands in order, on streams, with copies and events (schedule.c).
+ *   select     A library call (call.c) or a generated kernel for each, and what happens in place (select.c).
+ *   init       What is computed once: weights and static values (init.c).
+ *   objects    Machine code of the kernels, begun while they are selected (kernels.c).
+ *   emit       Tensors and commands (emit.c).
+ *   place      Offsets in the arenas (memory.c, pack.c). */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -56,7 +55,7 @@ static void find_sections(maker *m, uint32_t results)
         }
 }
 
-/* Updates of accumulate are made before step, whose nodes thus read new values only. */
+/* Checks that no node of step reads the old value of a state that accumulates. */
 static nnc_status check_accumulated(const maker *m)
 {
     const nnc_graph *g = m->g;
@@ -72,7 +71,7 @@ static nnc_status check_accumulated(const maker *m)
     return NNC_OK;
 }
 
-/* Notes that value v, or what it is a part of, is the new value of state s, or of what s is a part of. */
+/* Notes that the root of v is the new value of the root of state s. */
 static nnc_status find_update(maker *m, nnc_ref s, nnc_ref v)
 {
     const nnc_graph *g = m->g;
@@ -119,7 +118,7 @@ static nnc_status find_states(maker *m)
 
 int make_sources(maker *m, nnc_ref v, const nnc_ref **out)
 {
-    int n = 0, room = 1; /* s[0..n): sources; s[n..room): values to look at */
+    int n = 0, room = 1; /* s[0..n): sources; s[n..room): values to visit */
     nnc_ref *s = nnc_arena_grow(&m->scratch, m->source, &m->cap_source, 1, sizeof *s);
     if (s)
         s[0] = v;
@@ -159,7 +158,7 @@ static int16_t home_of_participant(const maker *m, const nnc_node *n, int k)
     return device ? (int16_t)device->ints[k] : m->home[n->in[k]];
 }
 
-/* A node on a device that the plan does not have, or a collective that has a participant there. */
+/* Is the node, or a participant of the collective, on a device that the plan does not have? */
 static bool is_elsewhere(const maker *m, const nnc_node *n)
 {
     const int64_t *device;
@@ -237,7 +236,7 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
     out->oom |= h.hi == ~(uint64_t)0;
     nnc_hash_hex(h, hex);
     nnc_printf(out, "%s#%s", t->name, hex);
-    if (t->asked) /* further numbers that the plan depends on */
+    if (t->asked) /* the target gave further numbers that the plan depends on */
         nnc_printf(out, " %s: %lld bytes, %lld MHz, %lld GB/s", t->card, (long long)t->memory_bytes,
             (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }
@@ -286,7 +285,7 @@ static nnc_status make_all(maker *m)
     NNC_TRY(make_objects(m, select_all));
     NNC_TRY(make_commands(m));
     NNC_TRY(plan_place(m->p, m->sink));
-    /* memory and order, too, where devices exchange values: what a pass gets wrong there ends in wrong numbers */
+    /* with several devices verifies memory and order, too: an error in a pass would end in wrong numbers */
     return m->n_dev > 1 ? nnc_plan_verify(m->p, m->sink) : plan_check_rows(m->p, m->sink);
 }
 

@@ -11,7 +11,7 @@
 enum { NNC_MAX_DEVICES = 64 };
 /* How the kernels of a device get machine code. */
 typedef struct nnc_compiler {
-    const nnc_emitter *(*emitter)(void); /* called on a cache miss, by a thread that emits. NULL or NULL result: kernels are interpreted */
+    const nnc_emitter *(*emitter)(void); /* called by an emitting thread on a cache miss. NULL or NULL result: kernels are interpreted */
     const char *version;             /* part of the key; known without loading */
     int unit;                        /* functions per object, from consecutive kernels of the target; 0 = 1. With one function, models share
                                       * objects in the cache. More suit compilers with a high fixed cost */
@@ -29,7 +29,7 @@ typedef struct nnc_plan_options {
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
     bool ios;                        /* schedule inference of one device on several streams by IOS, not by list scheduling */
-    int lanes;                       /* CPU streams that share the threads, including those of other programs; 0: the plan's own */
+    int lanes;                       /* CPU streams that share the threads, including other programs' streams; 0: the plan's own */
     nnc_policy policy;
     int devices;                     /* 1..NNC_MAX_DEVICES; nodes' device numbers are below it */
     bool own_threads;                /* each CPU device has its own threads; otherwise all share this machine's */

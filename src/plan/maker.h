@@ -71,7 +71,7 @@ typedef struct unserved {
 typedef struct machine {
     nnc_engine_env env;           /* passed to engines; env.target is the device's target */
     const nnc_compiler *compiler; /* NULL: none */
-    const nnc_emitter *emitter;   /* the compiler's, once it is asked for; NULL: it is not there */
+    const nnc_emitter *emitter;   /* the compiler's emitter, once loaded; NULL: not available */
     bool asked;
     const char *text;             /* nnc_plan_target_text, in the plan's arena */
     const char *libraries;        /* nnc_target_put_libraries of a GPU, in the plan's arena; NULL: a CPU */
@@ -97,7 +97,7 @@ typedef struct maker {
     nnc_ref *state_of; /* the state root that the value updates, or NNC_NONE */
     uint8_t *updated;  /* by root: section that updates it or states inside it; 0: not a state */
     uint8_t *section;  /* by node: main if an output depends on it, otherwise the first section with a dependent update */
-    edges from, to;    /* edges.c: of main, the producers of each node's operands, for each operand all; and their users */
+    edges from, to;    /* edges.c, in main: all producers of each node's operands; their users */
     /* tasks.c, by node; NULL: no node has a task */
     int32_t *task; /* task that it runs in */
     bool *early;   /* whether it may run in an earlier task to free memory */
@@ -124,9 +124,9 @@ typedef struct maker {
     uint32_t lowered_mask, n_lowered;
     /* of estimates (estimate.c), otherwise NULL */
     nnc_work_memo *memo;
-    bool *in_states;   /* by root: it lies in the memory of states */
+    bool *in_states;   /* by root: it is in the memory of states */
     bool *absorbed;    /* by node: its result has no memory; its users read its operands instead */
-    uint32_t *read, *n_read; /* by node: the values that it really reads, n_read[i] of them from read_at[read[i]] on */
+    uint32_t *read, *n_read; /* by node: the values that it reads in fact, read_at[read[i] .. + n_read[i]) */
     nnc_ref *read_at;
     nnc_ref *source; /* buffer of make_sources */
     size_t cap_source;
@@ -161,7 +161,7 @@ static inline bool is_collective(const nnc_node *n)
 }
 /* edges.c: fills `from` and `to`. */
 nnc_status make_edges(maker *m) NNC_MUST;
-/* Gets what node i reads; returns its number. */
+/* Gets the values that node i reads; returns their number. */
 int make_operands(const maker *m, uint32_t i, const nnc_ref **out);
 /* collective.c: makes the plan's row of a collective node, and checks that the devices of its operands can take part. */
 nnc_status make_collective(maker *m, const nnc_node *n, nnc_collective *out) NNC_MUST;
@@ -227,7 +227,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *
 
 /* select.c: selects a call or a kernel for a node. `main_at`: the job's index in main, -1 for init. */
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
-/* Reports what no engine supports, a note for each reason. */
+/* Reports unsupported contractions, with a note for each reason. */
 void make_notes(const maker *m);
 /* Workspace of node i as a call; 0 if it will not be a call. Operands in place are not known yet. m->memo keeps the answers for
  * equal nodes. */
@@ -235,10 +235,10 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: the engine that runs kernels on devices of a kind, or NULL. */
 const char *kernel_engine(const maker *m, int kind);
-/* Selects what the plan's commands compute, and gets machine code for their kernels from the cache or the emitter, which begins with each
- * as soon as it is selected. */
+/* Selects the implementation of each command. Gets machine code for their kernels from the cache or the emitter, which begins with each as
+ * soon as it is selected. */
 nnc_status make_objects(maker *m, nnc_status (*select)(maker *m)) NNC_MUST;
-/* Shares identical ones; sets j->item. interpreted: the command needs no machine code. */
+/* Adds a kernel, or shares an identical one; sets j->item. interpreted: the command needs no machine code. */
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k, bool interpreted) NNC_MUST;
 
 /* init.c: makes the jobs that run once, in an order that needs little memory. */

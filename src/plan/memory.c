@@ -1,6 +1,6 @@
 /* plan/memory.c -- placement of tensors: offsets in each space of each device, and the sizes that the executor allocates. A block is a
- * tensor with its aliases. In main's arena two blocks may share bytes when every access to one is certainly done before the other is
- * first written: by command order within a stream, by events between streams. */
+ * tensor with its aliases. In main's arena two blocks may share bytes if every access to one is certainly done before the other is first
+ * written. Command order ensures that within a stream, events between streams. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -10,7 +10,7 @@ typedef struct places {
     int32_t *root;
     plan_touches touches; /* by root; main's */
     int32_t *writer,
-        *next; /* of main's commands that write a part of a root: the first by root, the next by tensor; -1 ends */
+        *next; /* lists of main's commands that write part of a root: head by root, next by tensor; -1 ends */
     int32_t *written_by; /* by tensor */
     nnc_block *block;
     int32_t *tensor_of; /* by block */
@@ -136,7 +136,7 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
     return NNC_OK;
 }
 
-/* Persistent memory is not reused: one tensor after the other. */
+/* Places persistent tensors one after the other, without reuse. */
 static int64_t line_up(nnc_plan *p, int device)
 {
     int64_t at = 0;

@@ -1,6 +1,6 @@
-/* plan/models.c -- several models in one graph (ir/join.c): components that nothing connects, whose paths begin with different parts. Where
- * devices have several streams, each model stays on one, in an order that needs little memory (sequence.c); the longest goes first, to the
- * stream with the least to do. */
+/* plan/models.c -- several models in one graph (ir/join.c): unconnected components, whose paths begin with different parts. Where devices
+ * have several streams, each model stays on one, in an order that needs little memory (sequence.c). The longest is placed first, on the
+ * stream with the least work. */
 #include "plan/maker.h"
 #include <assert.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct model {
 
 typedef struct models {
     maker *m;
-    int32_t *model_of; /* by node: its model; -1: it runs not in main */
+    int32_t *model_of; /* by node: its model; -1: it does not run in main */
     model *at;
     int n;
     size_t cap;
@@ -28,7 +28,7 @@ static size_t first_part(const char *path, size_t n)
     return next ? (size_t)(next - path) : *path == '/' ? n : 0;
 }
 
-/* The length of the first part that all paths of "a+b" begin with; 0: there is none. */
+/* The length of the first part common to all paths of "a+b"; 0: none. */
 static size_t common_part(const char *origin)
 {
     const size_t first = origin ? first_part(origin, strcspn(origin, "+")) : 0;
@@ -41,7 +41,7 @@ static size_t common_part(const char *origin)
     return first;
 }
 
-/* The model of node i, added where it is new; -1: it is of none, or out of memory. */
+/* The node's model, added if it is new; -1: it belongs to none, or out of memory. */
 static int find_model(models *s, const nnc_node *node, int device)
 {
     const size_t n = common_part(node->origin);
@@ -57,14 +57,14 @@ static int find_model(models *s, const nnc_node *node, int device)
     return k;
 }
 
-/* Also where its layers are on several devices. */
+/* Are entries a and b one model, possibly with layers on several devices? */
 static bool is_one_model(const models *s, int32_t a, int32_t b)
 {
     return a == b || (a >= 0 && s->at[a].n == s->at[b].n &&
                          !memcmp(s->at[a].path, s->at[b].path, s->at[a].n));
 }
 
-/* False: a node is of no model, or reads what another model computes. */
+/* False: a node belongs to no model, or reads another model's value. */
 static bool find_models(models *s)
 {
     maker *m = s->m;
@@ -86,7 +86,7 @@ static bool find_models(models *s)
     return s->n > 1 && !is_one_model(s, 0, s->n - 1);
 }
 
-/* The longest model first, on its device's stream with the least load, the first of equals. */
+/* Puts the longest model first, on its device's stream with the least load (ties: the first stream). */
 static void choose_streams(models *s, int64_t *load)
 {
     const int streams = s->m->o->streams;

@@ -1,10 +1,10 @@
 /* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap. This is dynamic storage
  * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest result is
- * kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not, orders are
+ * kept. On inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once). Where it does not, orders are
  * repaired: blocks that end above the bound come first.
  *
- * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
- * by index, so the result is deterministic. Where several threads run each command, blocks then move within the size that was found. */
+ * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken by
+ * index, so the result is deterministic. Where several threads run each command, blocks then move within the size that was found. */
 #include "plan/make.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@ typedef bool (*conflict_fn)(void *ctx, int i, int j);
 enum {
     FEW_PAIRS = 64, /* pairs per block that may conflict, below which conflicts are listed */
     ORDERS = 6,
-    REPAIRED = 2, /* of the orders: the first, by contention */
+    REPAIRED = 2, /* orders that are repaired: the first, by contention */
     REPAIRS = 6,
-    NEAR = 512, /* near enough: the bound and this share of it */
+    NEAR = 512, /* near enough: within 1/NEAR of the bound */
     MOST_ROWS = 1 << 14, /* blocks whose conflicts are kept as bits: 32 MiB */
 };
 
@@ -28,7 +28,7 @@ typedef struct key {
 typedef struct packer {
     nnc_block *b;
     int n, threads;
-    conflict_fn conflict; /* NULL: overlapping live ranges alone */
+    conflict_fn conflict; /* NULL: only overlapping live ranges conflict */
     void *ctx;
     int64_t *size; /* aligned */
     int64_t *near0; /* CSR: blocks that conflict with i: near[near0[i] .. near0[i+1]) */
@@ -41,12 +41,12 @@ typedef struct packer {
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
     bool
         dense; /* too many pairs to list: near0 and near are unused, placed[] is sorted by offset */
-    uint64_t *row; /* of dense: bit j of row i, of row_words words, says that i and j conflict;
-                    * NULL: too many blocks for it */
+    uint64_t *
+        row; /* if dense: bit j of row i (row_words words) says that i and j conflict; NULL: too many blocks */
     size_t row_words;
     int32_t *placed;
     int n_placed;
-    bool partial; /* an order that gets no smaller than the best is given up: at[] is incomplete */
+    bool partial; /* an order no smaller than the best is abandoned: at[] is incomplete */
 } packer;
 
 NNC_ORDER(by_key, key, nnc_cmp(b->a, a->a), nnc_cmp(b->b, a->b), nnc_cmp(a->i, b->i))
@@ -111,7 +111,7 @@ static void mark_pair(packer *p, int32_t i, int32_t j)
     p->row[(size_t)j * p->row_words + (size_t)i / 64] |= UINT64_C(1) << i % 64;
 }
 
-/* Conflicts of many blocks: each pair is asked about once, where a try of an order asks about half of all. */
+/* Computes conflicts of many blocks as bits: each pair once, while trying an order would check about half of all pairs. */
 static bool mark_conflicts(packer *p, nnc_arena *a)
 {
     p->placed = ARENA_NEW(a, int32_t, p->n);

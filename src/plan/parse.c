@@ -74,7 +74,7 @@ static bool flag(parser *r, const char *key)
     return true;
 }
 
-/* Weights may be long: their size is compared with the text's before memory is allocated. */
+/* Checks a weight's size against the text's length before it allocates memory. */
 static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
 {
     bool fits = nnc_scan_is(r->s, "\"") && r->s->end - r->s->p >= 2 * n + 2;
@@ -87,7 +87,7 @@ static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
                : nnc_scan_fail(r->s, r->sink, "two hex digits a byte in quotes");
 }
 
-/* The scanner is at the end of the row. */
+/* Parses lines of text; the scanner is at the end of the row. */
 static nnc_status parse_lines(parser *r, const char **out)
 {
     NNC_LOCAL(nnc_text) t = {0};
@@ -192,7 +192,7 @@ static nnc_status parse_fields(parser *r, const plan_field *fields, char *row)
     return NNC_OK;
 }
 
-/* One more element of an array in the plan's arena, zeroed. */
+/* Adds a zeroed element to an array in the plan's arena. */
 static nnc_status more(parser *r, void *array, size_t *cap, int n, size_t size, char **out)
 {
     char *p;

@@ -1,4 +1,4 @@
-/* plan/rows.h -- the plan's text form (docs/plan.md) as tables: one entry per field of each kind of row, used by the printer, the
+/* plan/rows.h -- the plan's text form (docs/plan.md) as tables, with one entry per field of each kind of row. Used by the printer, the
  * parser and the verifier's range checks. Internal to plan/. */
 #ifndef NNC_PLAN_ROWS_H
 #define NNC_PLAN_ROWS_H

@@ -1,12 +1,11 @@
-/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
- * events.
+/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and events.
  *
- * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; in stages where that is asked for: stages.c.
- * Otherwise list scheduling, but for graphs with collectives, which have a stream of their own beside one for the rest. The ready node with
- * the longest remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the
- * stream of its latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing
- * measured. Copies go out on the producer's stream right after it. An event is recorded after a command only when another lane waits for
- * it, and a wait is left out where earlier waits already imply it. */
+ * One stream: sequence.c, devices.c; several, each with a model of its own: models.c; stages, if requested: stages.c. Otherwise list
+ * scheduling, except for graphs with collectives, which have one stream for these and one for the rest. The ready node with the longest
+ * remaining path goes first (ties: program order). It goes to the stream of its device where it can start first (ties: the stream of its
+ * latest operand, which needs no event). Times are the roofline of each device's target, so the result depends on nothing measured. A copy
+ * is issued on the producer's stream right after it. An event is recorded after a command only if another lane waits for it. A wait is
+ * omitted if earlier waits imply it. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -81,7 +80,7 @@ static start start_on(const list *l, const nnc_node *n, int s)
     start t = {l->free_at[dev * m->o->streams + s], -1, s, false};
     for (int i = 0; i < n->n_in; i++) {
         const nnc_ref *source;
-        int k = make_sources(m, n->in[i], &source); /* memory is there: make_edges asked before */
+        int k = make_sources(m, n->in[i], &source); /* succeeds: make_edges asked before */
         for (int j = 0; j < k; j++)
             wait_for(l, &t, source[j], dev);
     }
@@ -189,15 +188,15 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* What is known, on the way through the list, of new values and their states. What a collective computes, as the weights that replicas
- * gather, is copied to its state as soon as it is complete and nothing reads the old value any more. So its memory is free again, and
- * they are not all live at the end of a step. Most others are computed in the state's memory. */
+/* State of new values and their states while the list is visited. A collective's result, such as weights that replicas gather, is copied to
+ * its state once nothing reads the old value any more. So its memory is freed before the end of the step. Most others are computed in the
+ * state's memory. */
 typedef struct updates {
-    uint32_t *left; /* by root: nodes of the list that are yet to read it */
+    uint32_t *left; /* by root: number of nodes in the list that have yet to read it */
     bool *made; /* by root: computed, with all its parts */
     bool *done; /* by output */
     uint32_t *next,
-        *first; /* by output: the next one of the same state's root; by state's root: the first. UINT32_MAX: none */
+        *first; /* lists of outputs with one state root: next by output, first by state root; UINT32_MAX: none */
     nnc_ref *state; /* by new value's root: its state's root, NNC_NONE */
 } updates;
 
@@ -253,7 +252,7 @@ static nnc_status add_update(maker *m, job_list *out, const list *l, updates *u,
     return NNC_OK;
 }
 
-/* At the end of the section: those that are left. A state that stays is one all the same, which programs may set. */
+/* Adds the remaining updates at the section's end. An unchanged state is still a state, which programs may set. */
 static nnc_status add_updates(
     maker *m, job_list *out, const list *l, updates *u, nnc_section section)
 {
@@ -263,7 +262,7 @@ static nnc_status add_updates(
     return NNC_OK;
 }
 
-/* The updates of a state's root, if they can be made; all its parts at once. */
+/* Makes the updates of a state's root if possible, all its parts at once. */
 static nnc_status try_update(
     maker *m, job_list *out, const list *l, updates *u, nnc_ref state, nnc_section section)
 {
@@ -278,7 +277,7 @@ static nnc_status try_update(
     return NNC_OK;
 }
 
-/* After node n: of states that it reads, and of values that it completes. */
+/* After node n, tries updates of states that it reads and of values that it completes. */
 static nnc_status try_updates(
     maker *m, job_list *out, const list *l, updates *u, const nnc_node *n, nnc_section section)
 {
@@ -413,7 +412,7 @@ static nnc_status depend(sync *s, int32_t i, nnc_ref v, int dev)
     const nnc_ref *source;
     nnc_ref root = s->m->root[v];
     if (s->m->home[root] != dev && s->writer[slot(s->m, root, dev)] >= 0)
-        return follow(s, i, s->writer[slot(s->m, root, dev)]); /* the copy, of all its parts */
+        return follow(s, i, s->writer[slot(s->m, root, dev)]); /* waits for all parts of the copy */
     int n = make_sources(s->m, v, &source);
     if (n < 0)
         return nnc_nomem(s->m->sink);
@@ -425,7 +424,7 @@ static nnc_status depend(sync *s, int32_t i, nnc_ref v, int dev)
     return NNC_OK;
 }
 
-/* A state is updated after all readers of its old value. */
+/* Makes a state's update wait for all readers of the old value. */
 static nnc_status depend_on_readers(sync *s, int32_t i, nnc_ref state)
 {
     const maker *m = s->m;
@@ -487,7 +486,7 @@ static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event
     return NNC_OK;
 }
 
-/* Lanes of CPU devices share the threads of this machine, or those of one device its own; a GPU's device has its own. used: by lane. */
+/* Divides threads among lanes. CPU lanes share this machine's threads, or those of their device; a GPU has its own. used: by lane. */
 static void share_threads(maker *m, const bool *used)
 {
     if (m->o->own_threads) {

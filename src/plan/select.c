@@ -5,8 +5,8 @@
 
 /* ---- last uses ------------------------------------------------------------------------------------------------------ */
 
-/* True when root r may be overwritten on device dev by main's job `at`: it was computed in main, is not an output, and all its other
- * consumers are certainly done. */
+/* May main's job `at` overwrite root r on device dev? r must be computed in main and not be an output, and all its other consumers must
+ * certainly be done. */
 static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
 {
     bool copy = dev != m->home[r];
@@ -35,7 +35,7 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
     nnc_ref r = m->root[operand];
     bool state = m->updated[r] && j->device == m->home[r];
     if (m->root[result] != result || (nnc_is_in_place(nnc_def(m->g, r)) && !state))
-        return false; /* parts of one value have places of their own */
+        return false; /* parts of one value have fixed places */
     if (state && (m->state_of[result] != r || m->at[operand] || j->section != m->updated[r]))
         return false; /* only its new value may overwrite a state's memory */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
@@ -184,7 +184,7 @@ static bool is_taken(const maker *m, const nnc_node *n, const nnc_ref *over, nnc
     return taken;
 }
 
-/* The operand that result r of the node may overwrite, or NNC_NONE. `state`: it holds what r is a new value of. */
+/* The operand that result r of the node may overwrite, or NNC_NONE. `state`: it must be the state that r is a new value of. */
 static nnc_ref find_overwritten(
     const maker *m, const job *j, int32_t at, const nnc_kernel *k, int r, bool state)
 {
@@ -206,7 +206,7 @@ static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *
         return NNC_OK;
     NNC_NEED(j->over = ARENA_NEW(&m->scratch, nnc_ref, n->n_out), m->sink);
     memset(j->over, 0xff, n->n_out * sizeof *j->over);
-    /* twice: first the states, so that nothing is copied */
+    /* in two rounds: first states, so that their new values are not copied */
     for (int state = 1; state >= 0; state--)
         for (int r = 0; r < n->n_out; r++)
             if (j->over[r] == NNC_NONE)
@@ -220,9 +220,9 @@ static bool interpret_once(maker *m, const nnc_kernel *k)
     return ns >= 0 && ns <= NNC_T_interpret_ns;
 }
 
-/* Half of a model's kernels may run once, or for less than a tenth of a microsecond: optimising them takes longer than it saves.
- * Unoptimised code keeps every value in memory, so this is for short bodies only; of functions, which take some 20 instructions, it is
- * twice as slow. */
+/* Should the kernel be compiled without optimisation? Half of a model's kernels may run once, or for less than 0.1 us: optimising them
+ * takes longer than it saves. Unoptimised code keeps every value in memory, so bodies must be short; math functions take some 20
+ * instructions and twice as long. */
 static bool compile_soon(const nnc_kernel *k, bool once)
 {
     enum { SHORT = 64, FEW = 4096, ONCE = 16 << 20, FUNCTION = 20 };
@@ -329,7 +329,7 @@ void make_notes(const maker *m)
                 nnc_ops[u->op].name, u->n - 1, u->n == 2 ? "" : "s", u->why);
 }
 
-/* For contractions that no engine supports: a generated kernel computes them, where the target's kernels can. */
+/* Selects a generated kernel for a contraction that no engine supports, if the target's kernels can compute it. */
 static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
     const nnc_node *n = &m->g->node[j->node];

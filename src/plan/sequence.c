@@ -1,33 +1,33 @@
 /* plan/sequence.c -- the order of main's commands on one stream: program order, or one in which less memory is live at once.
  *
- * Two walks are tried, each with and without hoisting, and the one with the smallest peak is kept (equal: the first):
+ * Two walks are tried, each with and without hoisting, and the one with the smallest peak is kept (equal: the first).
  *
- *   by index    program order
- *   on demand   depth first from the nodes that nothing reads, those with the shortest way from the inputs first. Operands with the
- *               longest way from the inputs are computed first, so that what can be computed at any time comes right before its reader;
- *               of nodes that nothing reads, those with the shortest
+ *   by index    Program order.
+ *   on demand   Depth first from the nodes without consumers, those nearest to the inputs first. Of a node's operands, the farthest from
+ *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. Of operands
+ *               without other consumers, the nearest is first.
  *
- *   hoisting    a node that frees more bytes than it allocates runs as soon as its operands are there: an optimizer's update when the
- *               gradient and all readers of the old weight are done, the index of a max pooling in the forward pass
+ *   hoisting    A node that frees more bytes than it allocates runs as soon as its operands are ready. Examples: an update when the
+ *               gradient and all consumers of the old weight are done; the index of a max pooling in the forward pass.
  *
- *   deferring   in steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while the memory in use would
- *               exceed a limit with it: its operands may be small, and what others keep is freed meanwhile. The least limit that an order
- *               meets is found by bisection. Then the same with patience: a large gradient waits for the readers of its weight's old
- *               value, whose packed form needs memory, too
+ *   deferring   In steps, with hoisting: a node that only one update needs, as a weight's gradient, waits while it would raise memory
+ *               beyond a limit. Its operands may be small, and other memory is freed meanwhile. Bisection finds the least limit that an
+ *               order meets. Then the same with patience: a large gradient waits for the consumers of its weight's old value, whose
+ *               packed form needs memory, too.
  *
- *   receiving   of several devices: a node that only reads results of other devices comes right before its first reader
+ *   receiving   With several devices: a node that only reads results of other devices comes right before its first consumer.
  *
- *   sending     of several devices, in the backward pass: a node that no other device waits for comes behind the next one that is sent
+ *   sending     With several devices, in the backward pass: a node that no other device needs comes after the next one that is sent.
  *
- * Nodes of one task come before those of the next (tasks.c). Of several devices each has a sequence of its own (devices.c).
+ * Nodes of one task come before those of the next (tasks.c). With several devices each has a sequence of its own (devices.c).
  *
- * (Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees.) Workspaces are
- * those that engines ask for when no sum is in place. */
+ * Sethi, Ullman: The generation of optimal code for arithmetic expressions, 1970, for the depth-first order of trees. Workspaces are those
+ * that engines ask for when no sum is in place. */
 #include "plan/maker.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 8, ROUGH_TRIES = 4 }; /* to find limits: to a 256th, to a 32nd */
+enum { TRIES = 8, ROUGH_TRIES = 4 }; /* bisection steps to find limits: to 1/256, to 1/32 */
 
 typedef struct walk {
     maker *m;
@@ -36,7 +36,7 @@ typedef struct walk {
     edges from, to; /* by node: producers and users in main, each once */
     edges reads,
         reader; /* by node: roots that it reads, each once; by root: the nodes that read it */
-    uint32_t *level; /* by node: longest way from the inputs */
+    uint32_t *level; /* by node: longest path from the inputs */
     uint32_t *stamp, now;
     uint32_t *sink,
         n_sink; /* nodes whose results no node of their section reads, nearest to the inputs first */
@@ -54,10 +54,10 @@ typedef struct walk {
     bool *runs; /* by node: a command of main or step */
     bool step; /* has the graph updates of states? */
     const int64_t *work; /* by node: its workspace */
-    const bool *private; /* by node of a step: one update needs it */
-    const uint32_t *only; /* by node: the sink that all ways from it lead to, or NNC_NONE */
+    const bool *private; /* by node of a step: only one update needs it */
+    const uint32_t *only; /* by node: the sink to which all paths from it lead, or NNC_NONE */
     int64_t limit,
-        refused; /* of memory in use while a private node runs; the least that was more */
+        refused; /* limit of memory in use while a private node runs; the least use that exceeded it */
     bool patient; /* is_early: do large gradients wait for other readers of their weights? */
     uint32_t *deferred, n_deferred; /* nodes (on demand: sinks) in order */
 } walk;
@@ -158,7 +158,7 @@ static bool ends(const walk *w, nnc_ref root)
            !w->m->updated[root];
 }
 
-/* Readers of the state that v is a new value of, less node i; 0: it is none. */
+/* Readers of the state whose new value is v, except node i; 0 if v is no new value. */
 static uint32_t old_readers(const walk *w, uint32_t i, nnc_ref v)
 {
     const nnc_ref s = w->m->state_of[v];
@@ -179,7 +179,7 @@ static int64_t allocates(const walk *w, uint32_t i)
     return sum;
 }
 
-/* Bytes that nobody reads once node i has run, if all its results are read. */
+/* Bytes freed once node i has run, if all its results have readers. */
 static int64_t frees(const walk *w, uint32_t i)
 {
     int64_t sum = 0;
@@ -197,8 +197,8 @@ static int64_t in_use(const walk *w, uint32_t i)
     return nnc_add_sat(nnc_add_sat(w->live, allocates(w, i)), w->work[i]);
 }
 
-/* True where the update that node i's results are for has to wait for readers of the old weight, and i frees less than it allocates. A
- * large weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
+/* Does the update that consumes node i's results have to wait for readers of the old weight, while i frees less than it allocates? A large
+ * weight's gradient would be live beside the packed weight that its layer's other gradient reads. */
 static bool is_early(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[w->only[i]];
@@ -287,8 +287,8 @@ static void run_and_hoist(walk *w, uint32_t i)
     }
 }
 
-/* The one of `best` (i: there is none yet) and p that node i needs first: the farther from the inputs; of what nothing reads, as an update
- * of many weights, the nearer, whose operands are read last by what computes the others. */
+/* Which of `best` (i: none yet) and p node i needs first: the farther from the inputs. If nothing reads i, as an update of many weights,
+ * the nearer one: the others' computation may read its operands last. */
 static uint32_t first_of(const walk *w, uint32_t i, uint32_t best, uint32_t p)
 {
     const bool nearer = w->to.first[i] == w->to.first[i + 1];
@@ -299,8 +299,8 @@ static uint32_t first_of(const walk *w, uint32_t i, uint32_t best, uint32_t p)
     return (w->level[p] < w->level[best]) == nearer ? p : best;
 }
 
-/* What has to run before node i, first of all: a producer, or a node that reads the old value of a state that i updates;
- * i itself: nothing. Where a reader of the old value needs the new one, which is on the stack then, it comes later. */
+/* The node that has to run first before node i; i itself: none. It is a producer, or reads the old value of a state that i updates. A
+ * reader of the old value that needs the new one is on the stack then, and comes later. */
 static uint32_t needs_first(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[i];
@@ -308,7 +308,8 @@ static uint32_t needs_first(const walk *w, uint32_t i)
     for (uint32_t k = w->from.first[i]; k < w->from.first[i + 1]; k++)
         best = first_of(w, i, best, w->from.at[k]);
     const bool ready =
-        best == i; /* readers of old values come after its producers: most are needed for these */
+        best ==
+        i; /* readers of old values come after its producers, most of which need them anyway */
     for (nnc_ref v = n->out; v < n->out + n->n_out && ready && w->on_stack[i] < 2; v++) {
         const nnc_ref s = old_readers(w, i, v) ? w->m->state_of[v] : NNC_NONE;
         for (uint32_t k = s == NNC_NONE ? 0 : w->reader.first[s];
@@ -319,7 +320,7 @@ static uint32_t needs_first(const walk *w, uint32_t i)
     return best;
 }
 
-/* Runs a sink and what it needs; false: it has to wait, since a node that only it needs does not fit. */
+/* Runs a sink and its producers; false: it has to wait, since a node that only it needs does not fit. */
 static bool run_on_demand(walk *w, uint32_t sink)
 {
     uint32_t n = 0;
@@ -351,7 +352,7 @@ static bool run_in_order(walk *w, uint32_t i)
     return true;
 }
 
-/* Tries again what was deferred, in order. */
+/* Tries the deferred nodes again, in order. */
 static void run_deferred(walk *w, bool demand)
 {
     const uint32_t n = w->n_deferred;
@@ -445,7 +446,7 @@ static int by_level(const void *x, const void *y, void *ctx)
     return nnc_then(nnc_cmp(level[a], level[b]), nnc_cmp(a, b));
 }
 
-/* Are node i's results places in a larger value, as gradients that one kernel reads? They have memory from the first one on. */
+/* Are node i's results parts of a larger value, such as gradients that one kernel reads? Its memory is live from the first part on. */
 static bool is_part(const walk *w, uint32_t i)
 {
     const nnc_node *n = &w->m->g->node[i];
@@ -487,7 +488,7 @@ static void find_bound(walk *w)
             w->bound[i] = w->bound[i] || !runs_on(m, &m->g->node[m->from.at[e]], w->device);
 }
 
-/* Finds the nodes of a step that one sink needs: all ways from them lead there. */
+/* Finds the nodes of a step that only one sink needs: all paths from them lead there. */
 static bool find_private(walk *w)
 {
     const uint32_t n = w->m->g->n_node;
@@ -554,7 +555,7 @@ static void keep(const walk *w, best *b)
     memcpy(b->order, w->order, w->n * sizeof *w->order);
 }
 
-/* The least limit from `low` to the smallest peak so far that a walk meets, by bisection. */
+/* Finds, by bisection, the least limit between `low` and the smallest peak so far that a walk meets. */
 static void defer(walk *w, bool demand, int tries, int64_t low, best *b)
 {
     int64_t high = b->peak;
@@ -641,7 +642,7 @@ static nnc_status find_receivers(const walk *w, bool *receives)
     return NNC_OK;
 }
 
-/* The position before which receiver i, at p, goes: that of its first reader, or if it is part of an output, the end of its task. */
+/* The position before which receiver i, at p, goes: its first reader's, or for part of an output, the end of its task. */
 static uint32_t new_place(
     const walk *w, const uint32_t *order, uint32_t n, const uint32_t *at, uint32_t i, uint32_t p)
 {
@@ -656,15 +657,15 @@ static uint32_t new_place(
     return last;
 }
 
-/* Moves nodes that only receive, as what puts a halo in its place, to right before their first reader. In program order, work that needs no
- * other device would wait for the sender. */
+/* Moves nodes that only receive, such as those that assemble a halo, to right before their first reader. In program order, work that needs
+ * no other device would wait for the sender. */
 static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
 {
     nnc_arena *a = &w->m->scratch;
     const size_t nodes = (size_t)w->m->g->n_node + 1;
     uint32_t *at = ARENA_NEW(a, uint32_t, nodes), *next = ARENA_NEW(a, uint32_t, nodes),
              *first = ARENA_NEW(a, uint32_t, (size_t)n + 1),
-             k = 0; /* by position: what goes before */
+             k = 0; /* by position: list of nodes that go before it */
     const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
     bool *receives = ARENA_NEW(a, bool, nodes);
     NNC_NEED(was && at && first && next && receives, w->m->sink);
@@ -684,7 +685,7 @@ static nnc_status delay_receivers(const walk *w, uint32_t *order, uint32_t n)
     return NNC_OK;
 }
 
-/* leads[i]: another device needs node i, or what is computed of it, for more than sums of all devices' gradients; sends[i]: it reads i
+/* leads[i]: another device needs node i, or a value computed from it, for more than sums of all devices' gradients. sends[i]: it reads i
  * itself, or a collective does. */
 static void find_senders(const walk *w, bool *leads, bool *sends)
 {
@@ -700,10 +701,9 @@ static void find_senders(const walk *w, bool *leads, bool *sends)
         }
 }
 
-/* In the backward pass, moves gradients of weights and other nodes that no other device waits for. They go behind the next node that is
- * sent, where that is one of the next few. Otherwise a device that needs another's gradients at each layer would wait for that one's
- * gradients of weights. What they read stays in memory as long, so that it cannot be all of a stage. Those that are moved keep their
- * order. */
+/* In the backward pass, moves gradients of weights and other nodes that no other device waits for after the next node that is sent, if that
+ * is one of the next few. Otherwise a device that needs another's gradients at each layer would also wait for its gradients of weights.
+ * Only a few nodes are moved, in order, since their operands stay in memory until then. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
     enum { AHEAD = 8 };
@@ -711,7 +711,7 @@ static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
     nnc_arena *a = &w->m->scratch;
     const size_t nodes = (size_t)m->g->n_node + 1;
     bool *leads = ARENA_NEW(a, bool, nodes), *sends = ARENA_NEW(a, bool, nodes);
-    uint32_t *next = ARENA_NEW(a, uint32_t, (size_t)n + 1), /* by position: of one that is sent */
+    uint32_t *next = ARENA_NEW(a, uint32_t, (size_t)n + 1), /* by position of a sent node */
         *delayed = ARENA_NEW(a, uint32_t, (size_t)n + 1), n_delayed = 0, k = 0;
     const uint32_t *was = nnc_arena_memdup(a, order, ((size_t)n + 1) * sizeof *order);
     NNC_NEED(leads && sends && next && delayed && was, m->sink);
@@ -728,7 +728,7 @@ static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
             delayed[n_delayed++] = i;
             continue;
         }
-        const bool now = !lead || collective; /* what it may read comes before it */
+        const bool now = !lead || collective; /* its possible operands come before it */
         for (uint32_t d = 0; now && d < n_delayed; d++)
             order[k++] = delayed[d];
         n_delayed = now ? 0 : n_delayed;

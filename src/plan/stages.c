@@ -1,19 +1,19 @@
 /* plan/stages.c -- nnc_plan_options.ios: main's commands of one device in stages, found by the dynamic program of IOS (partition/ios.c).
- * Connected nodes of a stage are on one stream, unconnected ones beside each other. Times are the roofline of the device's target, and a
- * node fills the part of a GPU that its results have threads for; streams of a CPU have their part of its threads. */
+ * Connected nodes of a stage are on one stream, unconnected ones side by side. Times are the roofline of the device's target. A node fills
+ * the part of a GPU that its results have threads for. Streams of a CPU have their part of its threads. */
 #include "partition/partition.h"
 #include "plan/maker.h"
 
 typedef struct staging {
     maker *m;
     uint32_t *node; /* by op */
-    int *op; /* by node: -1: it runs not in main */
+    int *op; /* by node; -1: it does not run in main */
     int n, n_need;
     int *start, *need, *share, *stage, *group; /* by op; group: the first op of its component */
     int64_t *time;
 } staging;
 
-/* Nodes of one section, without tasks, on one device. */
+/* Is the graph suitable: nodes of one section, without tasks, on one device? */
 static bool is_possible(const maker *m)
 {
     bool ok = m->n_dev == 1 && !m->task && m->o->streams > 1;
@@ -22,7 +22,7 @@ static bool is_possible(const maker *m)
     return ok;
 }
 
-/* Factor by which nodes take longer on one of the streams than on the whole device. */
+/* Factor by which nodes take longer on one stream than on the whole device. */
 static int slower_of(const maker *m)
 {
     const nnc_target *t = target_of(m, 0);
@@ -32,7 +32,7 @@ static int slower_of(const maker *m)
 /* Per mille of the device. */
 static int share_of(const maker *m, const nnc_node *n)
 {
-    enum { TILE = 8192 }; /* results of a contraction's block, as the simulator counts */
+    enum { TILE = 8192 }; /* results of a contraction's block, as in the simulator */
     const nnc_target *t = target_of(m, 0);
     const double results = (double)nnc_type_numel(nnc_typeof(m->g, n->out));
     if (t->kind != NNC_T_cuda)
@@ -81,7 +81,7 @@ static void find_groups(staging *s)
     }
 }
 
-/* A component of a stage begins at op i, its first one: the stream of what it needs, if that is free in this stage. */
+/* The stream for a stage's component that begins at op i: that of a producer, if it is free in this stage. */
 static int stream_of(const staging *s, int i, const int16_t *stream, uint64_t taken)
 {
     for (int k = s->start[i]; k < s->start[i + 1]; k++) {

@@ -1,8 +1,8 @@
 /* plan/tasks.c -- tasks: what a strategy says about the order of each device (nnc_node.task).
  *
  * On a device, nodes of lower tasks run before those of higher ones. A node without a task belongs to the latest task of its operands. A
- * node that an earlier task needs runs in that one, whatever its own task. Where outputs have a task, what has a lower one runs in main,
- * too, so that forward and backward passes of different micro-batches may alternate; only what writes states waits for its section. */
+ * node that an earlier task needs runs in that one, whatever its own task. If outputs have a task, nodes of lower tasks run in main, too,
+ * so that forward and backward passes of different micro-batches may alternate. Only writers of states wait for their section. */
 #include "plan/maker.h"
 
 static bool writes_state(const maker *m, const nnc_node *n)
@@ -13,7 +13,7 @@ static bool writes_state(const maker *m, const nnc_node *n)
     return any;
 }
 
-/* Sections of nodes with tasks below the last one of main. */
+/* Moves nodes with tasks below main's last one to main. */
 static void move_to_main(maker *m)
 {
     const nnc_graph *g = m->g;
@@ -28,7 +28,7 @@ static void move_to_main(maker *m)
         for (int k = 0; k < n->n_in && m->section[i] == SEC_main; k++)
             m->section[g->value[n->in[k]].node] = SEC_main;
     }
-    for (uint32_t i = 0; i < g->n_node; i++) { /* those of the last gradients begin beside them */
+    for (uint32_t i = 0; i < g->n_node; i++) { /* collectives of the last gradients, too */
         bool all = is_collective(&g->node[i]);
         for (int k = 0; k < g->node[i].n_in && all; k++)
             all = m->section[g->value[g->node[i].in[k]].node] == SEC_main;
@@ -36,7 +36,7 @@ static void move_to_main(maker *m)
     }
 }
 
-/* Nodes that only updates need, but computed from results of main: the mask of a relu, the index of a max pooling. */
+/* Finds nodes that only updates need but that depend only on main: the mask of a relu, the index of a max pooling. */
 static void find_early(maker *m)
 {
     const nnc_graph *g = m->g;

@@ -1,5 +1,5 @@
-/* plan/verify.c -- verifies a plan: first each row separately; then the commands' arguments against their kernel or call; then memory
- * and order (verify_memory.c), which relies on the former. Reports the first error. */
+/* plan/verify.c -- verifies a plan and reports the first error. Checks each row separately, then the commands' arguments against their
+ * kernel or call. Then checks memory and order (verify_memory.c), which relies on both. */
 #include "codegen/codegen.h"
 #include "plan/rows.h"
 #include "plan/verify.h"
@@ -186,7 +186,7 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     return NULL;
 }
 
-/* Devices and spaces of arguments: init does not access main's arena, and main writes no persistent memory. */
+/* Checks devices and spaces of arguments: init must not access main's arena, and main must not write persistent memory. */
 static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
 {
     const nnc_plan *p = v->p;
@@ -249,7 +249,7 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     }
 }
 
-/* Each event is recorded once, and waited for later in the list, in the same section. */
+/* Checks that each event is recorded once, and waited for later in the list, in the same section. */
 static nnc_status check_events(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
@@ -271,7 +271,7 @@ static nnc_status check_events(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
-/* A new value has the state's own memory and type; each state has one. */
+/* Checks that each state has one new value, with the state's memory and type. */
 static nnc_status check_updates(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
@@ -292,7 +292,7 @@ static nnc_status check_updates(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
-/* That each input has a tensor of its own follows from the memory check: inputs are written. */
+/* Checks inputs and outputs. The memory check ensures separate tensors for inputs, since inputs are written. */
 static nnc_status check_ends(const check *v)
 {
     const nnc_plan *p = v->p;

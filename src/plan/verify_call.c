@@ -14,8 +14,8 @@ bool plan_type_ok(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* True when spatial dimension i of the result is what shape inference gives; output_padding is what remains of a transposed convolution's
- * extent. */
+/* True when the result's spatial dimension i equals that of shape inference. For a transposed convolution, output_padding is the rest of
+ * its extent. */
 static bool extent_ok(const nnc_call *c, int i)
 {
     nnc_window w = {c->src.dim[2 + i], c->kernel[i], c->stride[i], c->dilation[i], c->pad_lo[i],
@@ -86,7 +86,7 @@ static bool wgrad_ok(const nnc_call *c, const char **why)
     return true;
 }
 
-/* Leading dimensions of a and b broadcast to c's. */
+/* Do the leading dimensions of an operand broadcast to c's? */
 static bool batch_ok(const nnc_type *t, const nnc_type *c)
 {
     int shift = c->rank - t->rank;

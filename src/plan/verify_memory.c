@@ -1,11 +1,10 @@
-/* plan/verify_memory.c -- is everything that is read what was written for it? Walks the commands in list order and keeps, for each space of
- * each device, which tensor's content lies where. A write takes its bytes over from whoever had them. That is allowed only when everything
- * that touched that content is done for certain, or when the command itself may work in place. A read needs its tensor's content untouched
- * and its write done for certain.
+/* plan/verify_memory.c -- checks that each read finds the content that was written for it. Walks the commands in list order and keeps, for
+ * each space of each device, which tensor's content each byte holds. A write replaces the content of its bytes. That is allowed only when
+ * everything that touched that content is certainly done, or when the command itself may work in place. A read needs its tensor's content
+ * untouched and its write certainly done.
  *
- * List order is an order in which the commands may really run, so of two touches that no event
- * orders, the later in the list meets the earlier one here. The content map is a treap over
- * segments: O(log n) a write. */
+ * The commands may really run in list order. So if no event orders two touches, the check still meets the later one after the earlier. The
+ * content map is a treap over segments: O(log n) a write. */
 #include "plan/verify.h"
 #include <string.h>
 

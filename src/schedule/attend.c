@@ -1,18 +1,19 @@
-/* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c),
+/* schedule/attend.c -- attention on a GPU: a kernel of two products with a softmax of the rows between them (kernel/chain.c). q, k and v
+ * are each elementwise in one operand.
  *
- *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it (q, k, v: of one operand each, elementwise)
- *     stage 1: m = max over c of f(t[c])             f: a mask that depends on indices, or nothing
- *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c]
- *     stage 3: p[c] = e[c] / l
- *     stage 4: y[r,n] = sum over c of p[c] v[c,n]
+ *     stage 0: t[c] = score of row r and key c: sum over d of q[r,d] k[c,d], and ops on it.
+ *     stage 1: m = max over c of f(t[c]). f: a mask that depends on indices, or nothing.
+ *     stage 2: e[c] = exp(f(t[c]) - m), l = sum over c of e[c].
+ *     stage 3: p[c] = e[c] / l.
+ *     stage 4: y[r,n] = sum over c of p[c] v[c,n].
  *
- * as one pass over blocks of keys: a block of threads has the rows' sums, maxima and results so far in registers, and corrects them by
- * exp(old maximum - new maximum) when a block of keys raises the maximum (Milakov and Gimelshein 2018, Dao et al. 2022). So neither
- * scores nor probabilities are ever in memory. The kernel's text stays the stages above: the interpreter executes it, and is the
- * reference of what the emitter (codegen/cuda_attend.c) writes.
+ * It runs as one pass over blocks of keys. A block of threads has the rows' sums, maxima and results so far in registers. It scales them by
+ * exp(old maximum - new maximum) when a block of keys raises the maximum (Milakov and Gimelshein 2018, Dao et al. 2022). So neither scores
+ * nor probabilities are ever in memory. The kernel's text stays the stages above. The interpreter executes it, as the reference for the
+ * emitter (codegen/cuda_attend.c).
  *
- * A block computes R = 8 `vec` rows (along grid.axis) with 16 columns of threads: a thread has `vec` rows, and of `group` keys in a
- * block every 16th. q, k, v and the block's probabilities are in shared memory as f32. */
+ * A block computes R = 8 `vec` rows (along grid.axis) with 16 columns of threads. A thread has `vec` rows, and every 16th of a block's
+ * `group` keys. q, k, v and the block's probabilities are in shared memory as f32. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@
 
 enum {
     COLUMNS = 16, /* of threads */
-    MOST_WIDE = 256 /* of a head: registers for its results */
+    MOST_WIDE = 256 /* columns of a head, whose results are in registers */
 };
 
 /* ---- what the kernel computes ---- */
@@ -57,7 +58,7 @@ static bool row_access(const nnc_kernel *k, const nnc_kins *in, int axis)
     return is_tmp(k, in->buf) && plain(in) && nnc_affine_equal(&in->at, &e);
 }
 
-/* The reduction of the stage, its only one; -1. */
+/* The stage's only reduction, or -1. */
 static int32_t reduction(const nnc_kernel *k, const nnc_kstage *s, nnc_kred kind)
 {
     int32_t found = -1;
@@ -71,7 +72,7 @@ static int32_t reduction(const nnc_kernel *k, const nnc_kstage *s, nnc_kred kind
     return found >= 0 && k->ins[found].dtype == DT_f32 ? found : -1;
 }
 
-/* The value without casts that keep f32, as of 16-bit operands. */
+/* Skips casts to f32, such as those of 16-bit operands. */
 static int32_t uncast(const nnc_kernel *k, int32_t i)
 {
     while (i >= 0 && k->ins[i].op == KO_sop &&
@@ -87,7 +88,7 @@ static bool is_sop(const nnc_kernel *k, int32_t i, nnc_sop op)
     return i >= 0 && k->ins[i].op == KO_sop && k->ins[i].sop == op;
 }
 
-/* The load that v is computed from, elementwise and with numbers besides; -1: it is something else. */
+/* The only load that v is computed from, elementwise; -1: v is of another form. */
 static int32_t source(const nnc_kernel *k, int32_t v)
 {
     while (k->ins[v].op == KO_sop) {
@@ -107,7 +108,7 @@ static int32_t source(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_load && plain(&k->ins[v]) ? v : -1;
 }
 
-/* The factors of the stage's sum of products; false: it sums something else. */
+/* The factors of the stage's sum of products; false: the sum is of another form. */
 static bool factors(const nnc_kernel *k, int32_t sum, int32_t *x, int32_t *y)
 {
     const int32_t t = k->ins[sum].arg[0];
@@ -161,7 +162,7 @@ static bool same(
     }
 }
 
-/* holds[i]: of a load of a tmp buffer, the value stored there. False: out of memory. */
+/* By instruction: for a load from a tmp buffer, the value stored there. NULL: out of memory. */
 static int32_t *held_values(const nnc_kernel *k)
 {
     int32_t now[NNC_KMAX_PART_BUF];
@@ -206,7 +207,7 @@ static bool match_scores(const nnc_kernel *k, nnc_attend *a)
     return stores == 1;
 }
 
-/* The softmax of a row of scores; *p: the value that is p[c]. */
+/* Matches the softmax of a row of scores; *p: the value p[c]. */
 static bool match_rows(const nnc_kernel *k, nnc_attend *a, const int32_t *holds)
 {
     const nnc_kstage *max = &k->stage[1], *sum = &k->stage[2], *div = &k->stage[3];
@@ -266,7 +267,7 @@ static bool match_result(const nnc_kernel *k, nnc_attend *a, const int32_t *hold
            holds[p] == a->prob && k->ins[a->v].at.k[a->key[4]] && k->ins[a->v].at.k[a->wide];
 }
 
-/* The outer axis of the rows: q's that is neither k's nor v's, the longest. */
+/* The axis of the rows: the longest outer axis of q that neither k nor v has. */
 static int row_axis(const nnc_kernel *k, const nnc_attend *a)
 {
     int row = -1;
@@ -277,7 +278,7 @@ static int row_axis(const nnc_kernel *k, const nnc_attend *a)
     return row;
 }
 
-/* f32 accesses of f32 and 16-bit tensors only. */
+/* Do all accesses give f32, from f32 or 16-bit tensors? */
 static bool narrow_types(const nnc_kernel *k, const nnc_attend *a)
 {
     const int32_t at[] = {a->q, a->k, a->v, a->store};
@@ -306,7 +307,7 @@ bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a)
 
 /* ---- what libraries compute ---- */
 
-/* A value behind the tmp buffer that stage 1 reads scores from, without casts. */
+/* Follows a load of the scores to the value stored there, and skips casts. */
 static int32_t behind(const nnc_kernel *k, const nnc_attend *a, int32_t v)
 {
     v = uncast(k, v);
@@ -341,7 +342,7 @@ static bool is_number(const nnc_kernel *k, int32_t v)
     return k->ins[v].op == KO_const;
 }
 
-/* Is v the load times a number? *scale times that. */
+/* Is v the load times a number? Multiplies *scale by it. */
 static bool scaled(const nnc_kernel *k, int32_t v, int32_t load, double *scale)
 {
     while (v != load) {
@@ -470,8 +471,8 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
 
 /* ---- time ---- */
 
-/* Clocks that an SM takes for one block of keys of `n` resident blocks of threads: what its schedulers issue (of a block one warp each),
- * or its shared memory reads, or what one warp waits for. */
+/* Clocks of an SM for one block of keys, with `n` resident blocks of threads. The longest of issuing (a block has one warp per scheduler),
+ * shared-memory reads, and a warp's latency. */
 static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
     const double shared = nnc_gpu_price[NNC_G_shared_wait];
@@ -490,8 +491,8 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
            fmax(nnc_gpu_price[NNC_G_attend_load], n * bytes / nnc_gpu_price[NNC_G_attend_bytes]);
 }
 
-/* Nanoseconds of the scheduled kernel without its launch: each SM has its share of the blocks, as many at a time as shared memory and
- * registers leave room for. */
+/* Nanoseconds of the scheduled kernel without its launch. Each SM runs its share of the blocks, as many at a time as fit in shared memory
+ * and registers. */
 static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
     const nnc_kgrid *g = &k->grid;
@@ -511,8 +512,7 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     return (int64_t)fmin(clocks * 1e9 / (double)clock, 1e15);
 }
 
-/* Nanoseconds without the launch of cuDNN's kernel: at a share of the tensor cores' peak, or of the bandwidth, and what a block takes
- * at least. */
+/* Nanoseconds of cuDNN's kernel without its launch: a fixed time, and its FLOPs at a share of the tensor cores' peak. */
 static int64_t library_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
 {
     const int64_t flops = nnc_mul_sat(2 * cu_all_points(k) * k->axis[a->key[0]].extent,

@@ -1,19 +1,19 @@
-/* schedule/contract.c -- contractions on a CPU: sums of products of a source, which does not depend on the vector axis, and of weights,
- * which lie along it. A block of neighbouring sums is kept in registers: vectors of weights times neighbours along one axis of the
- * source (`unroll`), so that each load serves several multiply-adds.
+/* schedule/contract.c -- contractions on a CPU: sums of products of a source and weights. Weights are contiguous along the vector axis, and
+ * the source does not depend on it. A block of neighbouring sums stays in registers: vectors of weights times neighbours along one axis of
+ * the source (`unroll`). Each load then serves several multiply-adds.
  *
- *     for blocks of the source that fit half of the nearest large cache       ("pixels")
- *       for panels of the weights                                             (the vector axis' tiles, and outer axes of the weights)
- *         for strips of the block: n x width accumulators, the sum inside, the epilogue on them
+ *     for blocks of the source that fit half of the nearest large cache       ("pixels").
+ *       for panels of the weights                                             (the vector axis' tiles, and outer axes of the weights).
+ *         for strips of the block: n x width accumulators, the sum inside, the epilogue on them.
  *
- * Measured on AVX-512 (2 FMA units): 14 x 2, 8 x 2, 6 x 4 vectors reach 97 to 100 % of the FMA peak in cache; 7 x 4 spills. */
+ * With AVX-512 (2 FMA units), 14 x 2, 8 x 2 and 6 x 4 vectors reach 97 to 100 % of the FMA peak in cache; 7 x 4 spills. */
 #include "schedule/schedule.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    UNITS = 8, /* of each thread at least, so that threads end together */
+    UNITS = 8, /* least work items of a thread, so that threads end together */
     LINE = 64, /* bytes, of a cache */
 };
 
@@ -22,7 +22,7 @@ typedef struct product {
     int sum; /* the reduction */
     uint32_t xs, ws; /* outer axes that they depend on */
     int64_t terms; /* of each sum */
-    int stages; /* with a product each: more than one in transposed convolutions, whose phases see the same outer axes */
+    int stages; /* each has a product: several in transposed convolutions, whose phases have the same outer axes */
 } product;
 
 static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
@@ -30,7 +30,7 @@ static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
     return nnc_affine_axes(&in->at) & ((1u << k->n_outer) - 1);
 }
 
-/* The load that a factor is, through casts. */
+/* The load behind a factor's casts; -1: none. */
 static int32_t load_of(const nnc_kernel *k, int32_t id)
 {
     while (id >= 0 && k->ins[id].op == KO_sop && k->ins[id].sop == SC_cast)
@@ -56,13 +56,13 @@ static int32_t source_of(const nnc_kernel *k, int32_t id, uint32_t *axes)
     return best;
 }
 
-/* Do both loads depend on the outer axes alike? */
+/* Do both loads depend on the outer axes in the same way? */
 static bool alike(const nnc_kernel *k, int32_t i, int32_t j)
 {
     return memcmp(k->ins[i].at.k, k->ins[j].at.k, sizeof(int64_t) * (size_t)k->n_outer) == 0;
 }
 
-/* The stage's one reduction, a sum of products; all of its own axes are reduce axes. turned: the first factor plays the weights. */
+/* Finds the stage's only reduction, a sum of products; all own axes must be reduce axes. turned: the first factor counts as weights. */
 static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, bool turned, product *p)
 {
     *p = (product){.sum = -1, .terms = 1};
@@ -86,7 +86,7 @@ static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, bool turned,
     return p->x >= 0 && p->w >= 0;
 }
 
-/* Every stage with axes is such a product, of the same operands; *p: the longest sum's. */
+/* Is every stage with axes such a product of the same operands? *p: the one with the longest sum. */
 static bool find_roles(const nnc_kernel *k, bool turned, product *p)
 {
     int stages = 0;
@@ -112,7 +112,7 @@ static bool find_product(const nnc_kernel *k, product *p)
     return find_roles(k, false, p);
 }
 
-/* Does the kernel compute with its place along axis a? Then a has neither vectors nor strips. */
+/* Does the kernel compute with its index along axis a? Then a has neither vectors nor strips. */
 static bool counts(const nnc_kernel *k, int a)
 {
     for (int i = 0; i < k->n_ins; i++)
@@ -121,7 +121,7 @@ static bool counts(const nnc_kernel *k, int a)
     return false;
 }
 
-/* The outer axis along which weights and all results lie, and the source, too, or which it does not see, or -1. */
+/* The outer axis along which weights and all results are contiguous, and the source is, too, or does not depend on it; -1: none. */
 static int weights_axis(const nnc_kernel *k, const product *p)
 {
     for (int a = 0; a < k->n_outer; a++) {
@@ -147,7 +147,7 @@ static bool slides(const nnc_kernel *k, const product *p, int v)
     return false;
 }
 
-/* The axis to block in registers: the source's, not the weights', the nearest in memory with enough points. -1: none. */
+/* The axis to block in registers: of the source but not of the weights, with enough points, and nearest in memory; -1: none. */
 static int source_axis(const nnc_kernel *k, const product *p)
 {
     int best = -1;
@@ -160,7 +160,7 @@ static int source_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* The axis beyond u that is blocked, too, where all points along u leave registers: its neighbours in memory. -1: none. */
+/* A second axis to block, next to u in memory, if registers remain beside all points along u; -1: none. */
 static int second_axis(const nnc_kernel *k, const product *p, int u)
 {
     int a = u - 1;
@@ -169,7 +169,7 @@ static int second_axis(const nnc_kernel *k, const product *p, int u)
     return a >= 0 && counts(k, a) ? -1 : a;
 }
 
-/* Elements of the sums in a machine's vector, and vectors of weights at once. */
+/* Number of vectors of weights at once; *lanes: sums in a machine vector. */
 static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bits, int *lanes)
 {
     *lanes = bits / 8 / nnc_max64(nnc_dtype_size((nnc_dtype)k->ins[p->sum].dtype), 4);
@@ -177,30 +177,30 @@ static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bit
     return n > *lanes ? 2 : 1;
 }
 
-/* Bytes that the source has for one point of axis a. */
+/* Bytes from one point of axis a to the next in the source. */
 static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kins *x = &k->ins[p->x];
     return (x->at.k[a] < 0 ? -x->at.k[a] : x->at.k[a]) * nnc_dtype_size(k->buf[x->buf].dtype);
 }
 
-/* As many neighbours along axis a, beside `others`, as the nearest cache keeps the lines of: at multiples of a power of two of each other
- * they are in few of its sets, which have lines of the weights, too. A line serves a dozen steps of the sum. Measured: 7 of 8 ways (Zen 4),
- * 9 of 12 (Emerald Rapids). */
+/* Number of neighbours along axis a, beside `others`, whose lines stay in the nearest cache. Neighbours at multiples of a power of two
+ * compete for few cache sets, which also hold lines of the weights. A line serves a dozen steps of the sum. Measured limits: 7 of 8 ways
+ * (Zen 4), 9 of 12 (Emerald Rapids). */
 static int64_t cached_lines(
     const nnc_kernel *k, const product *p, int a, int others, const nnc_target *t)
 {
     enum { WAYS = 8 };
-    /* bytes of a way: an x86 CPU's has 64 lines; 256 have those of target/aarch64.c */
+    /* bytes of a cache way: 64 lines on x86 CPUs, 256 on those of target/aarch64.c */
     const int64_t span = t && nnc_target_core(t->core) ? 16384 : 4096;
     const int64_t ways = t ? t->l1_bytes / span : WAYS;
     const int64_t rows = ways > WAYS || span > 4096 ? ways * 3 / 4 : WAYS - 1;
     return span / nnc_gcd(step_bytes(k, p, a), span) * rows / others;
 }
 
-/* Neighbours along axis a at once, each of them `others` points with `vectors` accumulators: as many as registers hold beside the weights
- * and one value of the source, in strips of one length. A source that differs along the vector axis needs registers for its vectors as
- * well, each of which is used once. */
+/* Number of neighbours along axis a in a strip, each of `others` points with `vectors` accumulators. They fill the registers, beside the
+ * weights and one value of the source; all strips have one length. A source that varies along the vector axis also needs registers for its
+ * vectors, each used once. */
 static int neighbours(
     const nnc_kernel *k, const product *p, int a, int vectors, int others, const nnc_target *t)
 {
@@ -218,7 +218,7 @@ static int neighbours(
     return (int)n;
 }
 
-/* Points times panels that the busiest thread computes, when the units of blocks of `tile` points are divided among them in order. */
+/* Points times panels of the busiest thread, when blocks of `tile` points are distributed over the threads in order. */
 static int64_t busiest(int64_t extent, int64_t tile, int64_t panels, int threads)
 {
     int64_t blocks = nnc_ceildiv(extent, tile), units = blocks * panels, most = 0;
@@ -231,8 +231,8 @@ static int64_t busiest(int64_t extent, int64_t tile, int64_t panels, int threads
     return most;
 }
 
-/* A multiple of n points, of at most about `tile`, so that each thread has as many, and blocks are alike. rows: where that is as even,
- * threads divide points, and not panels of one block. */
+/* Tile of a multiple of n points, at most about `tile`, so that threads have equal numbers of points and blocks equal sizes. rows: if
+ * equally even, threads divide points instead of the panels of one block. */
 static int64_t even(int64_t extent, int64_t tile, int64_t n, int64_t panels, int threads, bool rows)
 {
     int64_t most = tile >= extent ? nnc_align_up(extent, n) : nnc_max64(tile / n, 1) * n;
@@ -256,14 +256,13 @@ int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, c
     return even(extent, tile, n, panels, t && t->threads > 0 ? t->threads : 1, false);
 }
 
-/* Do threads divide the points of axis a rather than panels of the weights? Then they read most of what they have written themselves, from
- * kernel to kernel, instead of what is in another core's cache, but all weights each. Two threads, 14x14 places: 96 to 576 channels 71 us
- * by panels, 64 by places, 576 to 96 after that 72 and 63. */
+/* Do threads divide the points of axis a instead of panels of the weights? Each then reads mostly data that it wrote in the kernel before,
+ * not data in another core's cache, but all of the weights. */
 static bool divides_points(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf], *x = &k->buf[k->ins[p->x].buf];
     int64_t results = 0;
-    for (int b = 0; b < k->n_outer; b++) { /* axes of the source around a, or of groups */
+    for (int b = 0; b < k->n_outer; b++) { /* the source's axes outside of a, or axes of groups */
         const bool groups = b != nnc_sched_vec(&k->sched) && p->ws >> b & 1;
         if (p->xs >> b & 1 && k->axis[b].extent > 1 && (groups || (b < a && !(p->ws >> b & 1))))
             return false;
@@ -273,7 +272,7 @@ static bool divides_points(const nnc_kernel *k, const product *p, int a)
     return w->numel <= nnc_add_sat(x->numel, results);
 }
 
-/* The axis of groups, several of which have their sources in one line of the cache; -1: there is none. */
+/* The axis of groups whose sources share a cache line; -1: there is none. */
 static int groups_axis(const nnc_kernel *k, const product *p)
 {
     int v = nnc_sched_vec(&k->sched), best = -1;
@@ -283,8 +282,8 @@ static int groups_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
-/* Does the kernel update an operand that is as large as its weights at least, by sums of a source that stays in a core's cache? Then memory
- * is to be read in order: strip by strip, each with all panels of the weights. */
+/* Does the kernel update an operand at least as large as its weights, with a source that stays in a core's cache? Memory is then read in
+ * order: strip by strip, each with all panels of the weights. */
 static bool streams_results(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
@@ -296,8 +295,8 @@ static bool streams_results(const nnc_kernel *k, const product *p, const nnc_tar
     return updates && weights <= nnc_target_local_bytes(t);
 }
 
-/* The tile of axis u, at most `fits` points and about `most`. Threads that divide few rows unevenly, but panels evenly, have whole panels:
- * each is read once, and each thread computes all of a cheap prologue. */
+/* The tile of axis u: at most `fits` and about `most` points. If few rows divide unevenly over threads, but panels evenly, threads get
+ * whole panels: each panel is read once, and each thread computes all of a cheap prologue. */
 static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, int64_t fits,
     int64_t most, int64_t panels, const nnc_target *t)
 {
@@ -315,8 +314,8 @@ static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, 
     return streams_results(k, p, t) ? n : all && less ? whole : tile;
 }
 
-/* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
- * and of `each` points of axis `next`. */
+/* Sets tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache. They are multiples of n
+ * points of axis u and of `each` points of axis `next`. */
 static bool tile_source(
     nnc_kernel *k, const product *p, int u, int n, int next, int each, const nnc_target *t)
 {
@@ -333,7 +332,7 @@ static bool tile_source(
     tile = even_points(k, p, u, n, nnc_min64(tile, extent), most, others, t);
     int groups = groups_axis(k, p);
     bool ok = true;
-    if (groups >= 0) { /* a strip for all groups of a few lines in turn */
+    if (groups >= 0) { /* a strip for all groups of a few cache lines, one after another */
         int64_t step = nnc_max64(step_bytes(k, p, groups), 1), few = LINE / nnc_gcd(step, LINE);
         few = nnc_min64(few, k->axis[groups].extent);
         ok = nnc_sched_put(s, KD_tile, groups, few);
@@ -365,7 +364,7 @@ static bool tile_source(
 
 /* ---- products of few rows ------------------------------------------------------------------------------------------- */
 
-/* The longest strip of `extent` points, of at most `most`, that leaves no rest. */
+/* The longest strip of at most `most` points that divides `extent`. */
 static int strip_of(int64_t extent, int64_t most)
 {
     int64_t n = nnc_min64(extent, nnc_max64(most, 1));
@@ -406,7 +405,7 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t)
     return sums * 4 <= most_sums(t) ? 4 : sums * 2 <= most_sums(t) ? 2 : 1;
 }
 
-/* Vectors at once of a kernel in order whose sums are for neighbours along its own axis v; 0: it is not such a kernel. */
+/* Number of vectors at once along own axis v of a kernel whose points run in order, if its sums are for neighbours along v; otherwise 0. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int sums = sums_in_order(k);
@@ -421,8 +420,8 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     return n == 1 || nnc_kernel_strip(k, 0, n, mem);
 }
 
-/* The gradient of a depthwise convolution's weight: vectors of channels lie along both factors, of which the second is the same for all
- * elements of the window's row. These are summed together, so that it is read once, and each has a sum in registers. */
+/* Unrolls the gradient of a depthwise convolution's weight. Both factors have vectors of channels, and the second is the same along a row
+ * of the window. One pass sums the whole row, with a sum in registers for each element, and reads the second factor once. */
 static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
 {
     enum { LONG = 64, MOST_TAPS = 8 };
@@ -438,7 +437,7 @@ static bool row_of_taps(nnc_kernel *k, const product *p, nnc_arena *mem)
            nnc_kernel_strip(k, row, (int)k->axis[row].extent, mem);
 }
 
-/* The outer axes that the source sees and the weights do not (*m: rows), and the reverse (*n); -1: none, -2: several. */
+/* The outer axis of the source but not of the weights (*m: rows), and the reverse (*n); -1: none, -2: several. */
 static void row_axes(const nnc_kernel *k, const product *p, int *m, int *n)
 {
     *m = *n = -1;
@@ -452,7 +451,7 @@ static void row_axes(const nnc_kernel *k, const product *p, int *m, int *n)
     }
 }
 
-/* Do source and weights lie along the product's only reduce axis, with nothing that depends on an index or a guard? */
+/* Are source and weights contiguous along the product's only reduce axis, without indices and guards? */
 static bool lie_along_sum(const nnc_kernel *k, const product *p)
 {
     const int r = k->n_outer;
@@ -462,9 +461,9 @@ static bool lie_along_sum(const nnc_kernel *k, const product *p)
     return k->n_axis == r + 1 && k->ins[p->w].at.k[r] == 1 && k->ins[p->x].at.k[r] == 1;
 }
 
-/* A product of 2 to NNC_ROWS rows on a GPU: all of them are one point, so that the weights are read once, with a sum for each row in
- * registers. Several results of a row are summed together, which divides the loads of the source (from L1) and their conversions by their
- * number: as many as there are enough for, with a group of threads for each point. */
+/* A product of 2 to NNC_ROWS rows on a GPU. All rows are one point, with a sum each in registers: the weights are read once. Several
+ * results of a row are summed together, while each point still has a group of threads. That divides the source's loads (from L1) and
+ * conversions by their number. */
 static bool few_row_strips(nnc_kernel *k, const product *p, const nnc_target *t, nnc_arena *mem)
 {
     enum { SHORT = 16, MOST_SUMS = 16 };
@@ -481,9 +480,8 @@ static bool few_row_strips(nnc_kernel *k, const product *p, const nnc_target *t,
     return nnc_kernel_strip(k, m, rows, mem) && (each == 1 || nnc_kernel_strip(k, n, each, mem));
 }
 
-/* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. These are spread
- * over the matrix: hardware prefetches of one page for one reader alone (AMD, Zen 4, rows of 256 numbers, a matrix beyond L2: four
- * neighbours at once 80 us for 512 KiB, one by one 34, spread 29; within L2 all 6.5). */
+/* Chooses strips where weights are contiguous along the sum. They are read once for several rows of the source, several of their rows at a
+ * time. These are spread over the matrix, since hardware prefetches a page for only one reader (measured on Zen 4 beyond L2). */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
     enum { SHORT = 64 };
@@ -515,10 +513,10 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
            (each == 1 || nnc_kernel_spread(k, n, each, mem));
 }
 
-/* Nanoseconds of all sums and of what follows them, on one thread: vectors of results, of which the last is not full. */
+/* Nanoseconds of all sums and their epilogue on one thread, in vectors of results of which the last may not be full. */
 static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
 {
-    enum { ENDS = 8 }; /* multiply-adds that beginning and ending a vector's sums take */
+    enum { ENDS = 8 }; /* cost of starting and finishing a vector's sums, in multiply-adds */
     double results = 1;
     for (int a = 0; a < k->n_outer; a++)
         results *= (double)(a == v ? nnc_align_up(k->axis[a].extent, lanes) : k->axis[a].extent);
@@ -557,14 +555,14 @@ bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double
     return ok;
 }
 
-/* A prologue, which a block computes once. */
+/* Is the source computed (a prologue)? A block computes it once. */
 static bool computes_source(const nnc_kernel *k, const product *p)
 {
     return load_of(k, k->ins[k->ins[p->sum].arg[0]].arg[0]) < 0;
 }
 
-/* Few terms are added to an operand as large as the result, both of which pass through the caches: in the order of memory, not in blocks
- * (64 weights of 512x256 updated by sums of 4 terms, AMD, Zen 4: 5.3 ms in blocks, 2.2 in order). */
+/* Are few terms added to an operand as large as the result? Both stream through the caches, in memory order. Blocks took twice as long (Zen
+ * 4). */
 static bool is_short_update(const nnc_kernel *k, const product *p)
 {
     enum { SHORT = 8 };
@@ -579,11 +577,11 @@ static bool is_short_update(const nnc_kernel *k, const product *p)
     return found && p->terms <= SHORT && !computes_source(k, p);
 }
 
-/* A gradient of weights sums over all places of large tensors, and each strip would read these from memory again. So a work item sums
- * blocks of places whose vectors fit the nearest cache, and computes all strips and elements of the window of a block before the next. */
+/* A gradient of weights sums over all places of large tensors, which each strip would read from memory again. So a work item sums blocks of
+ * places whose vectors fit the nearest cache. It computes all strips and elements of the window of a block before the next. */
 static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_target *t)
 {
-    enum { PLACES = 192 }; /* of a block: 24 KiB of two vectors with AVX-512 */
+    enum { PLACES = 192 }; /* places of a block: 24 KiB of two vectors with AVX-512 */
     const int threads = t && t->threads > 0 ? t->threads : 1;
     int64_t inner = p->terms;
     int r = k->n_outer;
@@ -602,7 +600,7 @@ static bool tile_sum(nnc_kernel *k, const product *p, int u, int v, const nnc_ta
     return ok;
 }
 
-/* Functions after a sum are computed point by point (plugins/llvm/block.c), which needs all totals of a strip at once. */
+/* Do math functions follow a sum? They are computed point by point (plugins/llvm/block.c), which needs all totals of a strip at once. */
 static bool ends_in_functions(const nnc_kernel *k)
 {
     bool found = false;
@@ -611,10 +609,10 @@ static bool ends_in_functions(const nnc_kernel *k)
     return found;
 }
 
-/* The panels of a product with a long sum do not stay in a core's cache beside its source, and each strip would read them from memory
- * again. So a work item sums blocks of terms, whose panels fit (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication,
- * 2008): a strip of the source passes by all of them. Few rows are computed as fast as memory gives the panels. The blocks follow from the
- * terms alone, so that parts of the rows or columns are summed alike. */
+/* The panels of a product with a long sum do not fit a core's cache beside its source. Each strip would read them from memory again. So a
+ * work item sums blocks of terms whose panels fit, for all its strips (Goto, van de Geijn: Anatomy of High-Performance Matrix
+ * Multiplication, 2008). Fewer rows than LEAST only wait for the panels, and are not divided. Block sizes depend only on the terms, so all
+ * parts with LEAST rows or more sum in the same order. */
 static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
 {
     enum { TERMS = 512, LEAST = 32, ROWS = 128 };
@@ -639,15 +637,15 @@ static bool tile_terms(nnc_kernel *k, const product *p, int u, int n, const nnc_
                      nnc_even_tile(extent, nnc_min64(rows, extent), n, others, t));
 }
 
-/* Reading all weights once: those of a net are read once a run, so that they come from memory. */
+/* Time to read all weights once. A net reads each weight once a run, hence from memory. */
 static double weights_ns(const nnc_kernel *k, const product *p)
 {
     const nnc_kbuf *w = &k->buf[k->ins[p->w].buf];
     return (double)w->numel * nnc_dtype_size(w->dtype) / NNC_W_cold_weights;
 }
 
-/* Weights beyond a core's own cache come from memory at the begin of each work item, and faster than prefetched by the CPU where its strips
- * are few. */
+/* Are weights prefetched? Beyond a core's own cache they come from memory at the beginning of each work item. With few strips that is
+ * faster than the CPU's own prefetches. */
 static bool wants_ahead(const nnc_kernel *k, const product *p, const nnc_target *t)
 {
     enum { LEAST = 256 << 10, MOST_STRIPS = 32 };
@@ -689,7 +687,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
-        if (nnc_kernel_panel(k, &panel)) /* of which a block of terms would be a part */
+        if (nnc_kernel_panel(k, &panel)) /* a block of terms would be part of a panel */
             ok = ok && tile_sum(k, &p, u, v, t) && tile_terms(k, &p, u, n, t);
     }
     double ns = block_ns(k, &p, v, lanes);

@@ -1,13 +1,13 @@
-/* schedule/cuda_contract.c -- contractions on the tensor cores of a GPU: a kernel of one sum of products of 16-bit factors,
+/* schedule/cuda_contract.c -- contractions on the tensor cores of a GPU: a kernel of one sum of products of 16-bit factors.
  *
- *     y[row, column] = epilogue(sum over terms of prologue(x)[row, term] * w[column, term])
+ *     y[row, column] = epilogue(sum over terms of prologue(x)[row, term] * w[column, term]).
  *
- * as a linear layer or a 1x1 convolution of channels-last images is one, with any elementwise ops before and after the sum. A block of
- * threads computes a tile of `group` rows by `vec` columns:
+ * Examples are a linear layer and a 1x1 convolution of channels-last images, with any elementwise ops before and after the sum. A block of
+ * threads computes a tile of `group` rows by `vec` columns.
  *
- *     for blocks of 32 terms, of which the next is loaded while one is multiplied
- *       prologue(x) and w, rounded to 16 bits, to shared memory; each warp multiplies 32 rows by some of the columns (mma.m16n8k16)
- *     sums through shared memory to threads that have neighbouring columns; epilogue; stores
+ *     for blocks of 32 terms, of which the next is loaded while one is multiplied:
+ *       prologue(x) and w, rounded to 16 bits, to shared memory. Each warp multiplies 32 rows by some of the columns (mma.m16n8k16).
+ *     sums through shared memory to threads that have neighbouring columns; epilogue; stores.
  *
  * Sums are f32. A prologue is computed once for each tile of columns. Tiles of the same rows are neighbours, so that x comes from L2 for
  * all but the first. The emitter is codegen/cuda_contract.c. */
@@ -35,7 +35,7 @@ static nnc_dtype stored_type(const nnc_kernel *k, const nnc_kins *in)
     return (nnc_dtype)k->buf[in->buf].dtype;
 }
 
-/* The only own axis of more than one point, which is summed; -1: there are others. */
+/* The only own axis of more than one point, if it is summed; otherwise -1. */
 static int term_axis(const nnc_kernel *k)
 {
     int term = -1;
@@ -47,7 +47,7 @@ static int term_axis(const nnc_kernel *k)
     return term;
 }
 
-/* The kernel's only reduction: a sum of f32; -1: it has another, or several. */
+/* The kernel's only reduction, if it is a sum of f32; otherwise -1. */
 static int32_t only_sum(const nnc_kernel *k)
 {
     int32_t sum = -1;
@@ -89,7 +89,7 @@ static bool is_matrix(const nnc_kernel *k, const cu_contract *x, int32_t v)
            cu_vector(k, in, x->term, CU_CONTRACT_VEC);
 }
 
-/* Is v of that type without a rounding: a load, or rounded to it? */
+/* Does v have that type without further rounding, as a load or a rounded value? */
 static bool is_of_type(const nnc_kernel *k, int32_t v, nnc_dtype d)
 {
     const nnc_kins *in = &k->ins[v];
@@ -104,7 +104,7 @@ bool cu_contract_ahead(const nnc_kernel *k, const cu_contract *x, int32_t id)
            (nnc_affine_axes(&in->at) & x->rows);
 }
 
-/* Is the first factor computed elementwise from loads of rows and of terms, of which it has both? */
+/* Is the first factor computed elementwise from loads, and does it depend on both rows and terms? */
 static bool has_rows(const nnc_kernel *k, const cu_contract *x, bool *cone)
 {
     bool ok = true, any = false;
@@ -125,7 +125,7 @@ static bool has_rows(const nnc_kernel *k, const cu_contract *x, bool *cone)
     return ok && any;
 }
 
-/* Are all accesses plain, and stores the last stage's results, which no load reads? */
+/* Are all accesses plain, all stores results of the last stage, and not read by loads? */
 static bool is_simple(const nnc_kernel *k, const nnc_kstage *last)
 {
     for (int32_t i = 0; i < k->n_ins; i++) {
@@ -143,8 +143,7 @@ bool cu_contract_of(const nnc_kernel *k, cu_contract *x)
     *x = (cu_contract){.w = -1};
     if (k->n_stage < 1 || nnc_kernel_scratch(k) > 0 || nnc_kernel_in_order(k))
         return false;
-    for (int i = 0; i < k->n_stage - 1;
-         i++) /* what rows and columns have in common for all terms */
+    for (int i = 0; i < k->n_stage - 1; i++) /* values that rows and columns share for all terms */
         if (nnc_own_points(k, &k->stage[i]) != 1)
             return false;
     x->term = term_axis(k);
@@ -227,8 +226,8 @@ static int64_t buffer_bytes(const nnc_kernel *k)
     return bytes;
 }
 
-/* Instructions of an element of the ops from .. to - 1, with its part of an access and of the way through shared memory. Functions have the
- * fast forms of 16-bit results. */
+/* Instructions per element of ops from .. to - 1, including its share of accesses and of the transfer through shared memory. Math functions
+ * have the fast forms for 16-bit results. */
 static double elementwise(const nnc_kernel *k, int32_t from, int32_t to)
 {
     enum { SHARED = 4, FUNCTION = 10 };
@@ -239,7 +238,7 @@ static double elementwise(const nnc_kernel *k, int32_t from, int32_t to)
     return n;
 }
 
-/* Nanoseconds without the launch: of an SM's multiply-adds, or what its resident blocks wait for; of memory; of L2, from which each tile
+/* Nanoseconds without the launch, the longest of: an SM's multiply-adds, its resident blocks' latency, memory, and L2, from which each tile
  * loads both factors. */
 static double contract_ns(const nnc_kernel *k, const cu_contract *x, const nnc_target *t)
 {

@@ -1,5 +1,5 @@
-/* schedule/cuda_rows.c -- groups of threads that share a point: how each stage's own axes are distributed over the group, which loads
- * and tmp buffers stay in registers, and the size of a split kernel's partial results. The CUDA emitter writes what is planned here. */
+/* schedule/cuda_rows.c -- plans groups of threads that share a point. Decides how each stage's own axes are distributed over the group, and
+ * which loads and tmp buffers stay in registers. Sizes a split kernel's partial results. The CUDA emitter follows this plan. */
 #include "schedule/schedule.h"
 #include <string.h>
 
@@ -86,7 +86,7 @@ static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
     return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1;
 }
 
-/* True for one vector access, or a uniform value: what a register array of vectors can hold. */
+/* True for one vector access or a uniform value, which a register array of vectors can hold. */
 static bool in_one(const nnc_kernel *k, const nnc_kgrid *g, const cu_spread *p, const nnc_kins *in)
 {
     int axis = g->cls == KC_column ? g->axis : cu_last_axis(p->spread);
@@ -115,7 +115,7 @@ static void keep_loads(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *grid)
         }
 }
 
-/* Keeps a tmp buffer in registers when it is stored once and loaded from the same elements only. */
+/* Keeps a tmp buffer in registers if it is stored once, and each thread loads only elements that it stored. */
 static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
 {
     int32_t at = -1;
@@ -155,7 +155,7 @@ static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
 
 /* ---- values of which a part is in shared memory ---- */
 
-/* The last instruction that reads held value id, or a load that it stands for. */
+/* The last instruction that reads held value id, or a load that it replaces. */
 static int32_t last_use(const cu_rows *r, const nnc_kernel *k, int32_t id)
 {
     int32_t last = id;
@@ -176,8 +176,8 @@ static bool parks(const cu_rows *r, const nnc_kernel *k, int stage, int32_t id)
            (in->op != KO_load || cu_vector(k, in, cu_last_axis(p->spread), p->vec));
 }
 
-/* Gives each held vector an array. One whose value is read for the last time where another is computed gives its array to that:
- * elements are computed one by one, from others with the same index. */
+/* Gives each held vector an array. A vector computed at the last use of another takes over its array: elements are computed one by one from
+ * others with the same index. */
 static void park(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
 {
     enum { MOST = 8 };

@@ -1,22 +1,22 @@
-/* schedule/cuda_scatter.c -- scattering on a GPU: y = x, then in order y[place(n)] = f(y[place(n)], u[n]). Rows of y, which the places
- * count, are divided over blocks: each copies its own rows, and then goes through all updates and performs those of its rows, so that
- * their order is kept and nothing is atomic. Places that are the same for all points of a block are looked for by its threads together.
+/* schedule/cuda_scatter.c -- scattering on a GPU: y = x, then in order y[place(n)] = f(y[place(n)], u[n]). The rows of y are divided over
+ * blocks. Each block copies its rows, then goes through all updates and performs those of its rows: their order is kept and nothing is
+ * atomic. A block's threads search together for places that are the same for all its points.
  *
- * Of few rows most updates are another's, and one block would have too many: where updates are added (multiplied, the largest taken), each
- * row's are a reduction over all of them with a mask, which is scheduled as other reductions are. Its order is fixed, but another one
- * than that of the updates: a sum of n floats differs as that of reduce_sum does. */
+ * With few rows, most updates are for other blocks, and each block has many. Where updates are added (multiplied, maximised), each row's
+ * are then a reduction over all of them with a mask, scheduled like other reductions. Its order is fixed, but differs from that of the
+ * updates: a sum of n floats differs as that of reduce_sum does. */
 #include "schedule/schedule.h"
 
 enum {
     SCATTER_THREADS = 256,
     ALONE =
-        8, /* of the threads of the machine, one in so many: where each goes through all places */
-    FEW = 8, /* rows, each of which reads all updates */
+        8, /* if each thread goes through all places, this fraction of the machine's threads is used */
+    FEW = 8, /* most rows that each read all updates */
     MANY = 32, /* updates of a row */
     EXTRA = 24, /* instructions of a reduction besides those of an update */
 };
 
-/* The first stage: y = x, or y = a constant, along at most one own axis. */
+/* Is the first stage y = x or y = constant, along at most one own axis? */
 static bool copies(const nnc_kernel *k, cu_scatter *s)
 {
     const nnc_kstage *g = &k->stage[0];
@@ -41,7 +41,7 @@ static bool copies(const nnc_kernel *k, cu_scatter *s)
                    k->buf[from->buf].dtype == k->buf[to->buf].dtype));
 }
 
-/* Do both accesses have the outer axes and the constant alike, and no own axis but that of the rows? */
+/* Do both accesses have equal outer axes and constants, and no own axis except the rows'? */
 static bool alike(const nnc_kernel *k, const cu_scatter *s, const nnc_kins *in)
 {
     const nnc_affine *to = &k->ins[s->copied].at;
@@ -85,7 +85,7 @@ bool cu_scatter_of(const nnc_kernel *k, cu_scatter *s)
     return s->updates <= INT32_MAX / 2;
 }
 
-/* Rows of y that a block has, of a part. */
+/* Rows of y per block. */
 int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g)
 {
     return nnc_ceildiv(s->rows, g->split);
@@ -162,7 +162,7 @@ static void copy_ins(writer *w, int32_t id)
     w->map[id] = w->n++;
 }
 
-/* The sum of the updates whose place is in the row. */
+/* Adds a reduction over the updates whose place is the row. */
 static int32_t put_sum(writer *w, const cu_scatter *s, const nnc_kins *update, nnc_kred how)
 {
     const nnc_kins *to = &w->from->ins[s->store];
@@ -183,7 +183,7 @@ static int32_t put_sum(writer *w, const cu_scatter *s, const nnc_kins *update, n
                       .arg = {u, mine, -1}});
 }
 
-/* The reduction that takes in what the updates do, or -1. */
+/* The reduction that computes the same as the updates; -1: none. */
 static int as_reduction(const nnc_kernel *k, const cu_scatter *s)
 {
     const nnc_kins *to = &k->ins[s->store], *f = &k->ins[to->arg[0]];

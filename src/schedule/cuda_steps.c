@@ -1,8 +1,8 @@
-/* schedule/cuda_steps.c -- recurrences on a GPU: a block has `vec` rows of the batch, and its threads share the elements of each step and,
- * in `group` rows of threads, the sums. The next step begins when all of them have stored theirs.
+/* schedule/cuda_steps.c -- recurrences on a GPU. A block has `vec` rows of the batch. Its threads share the elements of each step and, in
+ * `group` rows of threads, the sums. The next step begins when all of them have stored theirs.
  *
- * Each block reads all weights at each step, from the level-2 cache: 64 bytes a cycle of an SM, which a step cannot be faster than. More
- * rows in a block read them less often, and leave SMs idle. */
+ * Each block reads all weights at each step from the level-2 cache, at most 64 bytes a cycle of an SM. That bounds the time of a step. More
+ * rows in a block read them less often, but leave SMs idle. */
 #include "schedule/schedule.h"
 
 enum {
@@ -10,16 +10,15 @@ enum {
         512, /* 128 registers each: the sums of eight rows, and the loads of a few terms */
     STEP_ROWS = 8,
     STEP_CLUSTER = 8, /* blocks, which every GPU with clusters can have */
-    CLUSTERS = 90, /* sm_90 is the first that has */
+    CLUSTERS = 90, /* sm_90 is the first with clusters */
     STEP_GROUP = 16,
-    STEP_FLIGHT =
-        16, /* loads along threads: with 16 warps, of 4 bytes, 32 KiB of an SM are on the way */
-    STEP_HELD = 64, /* numbers of a thread's rows: what they load for the terms in flight */
-    STEP_TERMS = 16, /* of a sum, for each of the threads that share it */
-    STEP_ELEMENTS = 8, /* of fewer, a thread for each row is as good */
+    STEP_FLIGHT = 16, /* loads in flight per thread: with 16 warps and 4 bytes, 32 KiB of an SM */
+    STEP_HELD = 64, /* registers of a thread for the loads of its rows in flight */
+    STEP_TERMS = 16, /* least terms of a sum per thread that shares it */
+    STEP_ELEMENTS = 8, /* least elements; with fewer, a thread per row is as good */
 };
 
-/* The axes of stage s whose points run in order, at once, and are summed; false: the stage is no step. */
+/* The axes of stage s that run in order, that run in parallel, and that are summed; false: the stage is no step. */
 static bool step_axes(const nnc_kernel *k, const nnc_kstage *s, cu_step *to)
 {
     *to = (cu_step){0};
@@ -48,7 +47,7 @@ bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to)
     return true;
 }
 
-/* Is every stage a step, and nothing kept between them but results? */
+/* Is every stage a step, and are only results kept between them? */
 static bool recurrence(const nnc_kernel *k, cu_step *longest)
 {
     *longest = (cu_step){.elements = 1, .terms = 1};
@@ -72,7 +71,7 @@ bool cu_step_holds(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t i
     return fill < s->body0 || k->ins[fill].op == KO_const || cu_step_holds(k, s, axis, fill);
 }
 
-/* Consecutive elements along the axis, aligned; whatever the guards say is the same for all. */
+/* Does the access read consecutive, aligned elements along the axis, under guards that are the same for all? */
 static bool consecutive(const nnc_kernel *k, int axis, const nnc_kins *in)
 {
     return in->op == KO_load && in->arg[0] < 0 && cu_vector(k, in, axis, CU_STEP_WIDE);
@@ -101,7 +100,7 @@ bool cu_step_fills(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t i
     return fills;
 }
 
-/* May so many terms be in flight? */
+/* May `flight` terms be in flight? */
 static bool may_fly(const nnc_kernel *k, int flight)
 {
     if (flight == 1)
@@ -114,7 +113,7 @@ static bool may_fly(const nnc_kernel *k, int flight)
     return flight % CU_STEP_WIDE == 0 && flight <= STEP_FLIGHT && !(flight & (flight - 1));
 }
 
-/* May a cluster of so many blocks divide the elements of each step? */
+/* May a cluster of `blocks` blocks divide the elements of each step? */
 static bool may_divide(const nnc_kernel *k, int blocks)
 {
     cu_step s;
@@ -171,8 +170,7 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g)
            g->shared <= NNC_SM_shared;
 }
 
-/* Cycles of a step with these choices and so many loads a term: what limits it, and its barrier; of all blocks that are not at once on
- * the machine. */
+/* Cycles of a step with these choices and `loads` loads per term: the slowest resource, plus its barrier, for each wave of blocks. */
 static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t loads, int64_t sms)
 {
     const nnc_kgrid *g = &k->grid;
@@ -186,7 +184,7 @@ static int64_t step_cycles(const nnc_kernel *k, const cu_step *s, int64_t loads,
     return (most + (g->split > 1 ? 2 : 1) * NNC_SM_barrier) * nnc_ceildiv(blocks, sms);
 }
 
-/* Cycles of what a block computes of its sums in a step of stage s, all its threads together: an operation takes 128 lanes. */
+/* Cycles that a block's threads together need for the ops after the sums in a step of stage s, with 128 lanes. */
 static int64_t post_cycles(const nnc_kernel *k, const nnc_kstage *s, const cu_step *of)
 {
     int64_t cost = 0;
@@ -213,7 +211,8 @@ int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t)
     return ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000);
 }
 
-/* The rows of a block, and the blocks of a cluster: more rows read the weights less often, more blocks read a part each. */
+/* Chooses rows of a block and blocks of a cluster. With more rows, weights are read less often; with more blocks, each reads a smaller
+ * part. */
 static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
 {
     nnc_kgrid *g = &k->grid;
@@ -269,7 +268,7 @@ bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
             break;
     if (g->flight < CU_STEP_WIDE)
         g->flight = 1;
-    g->regs =
-        (int16_t)nnc_min64(NNC_SM_registers / g->threads, 255); /* or loads wait for registers */
+    g->regs = (int16_t)nnc_min64(
+        NNC_SM_registers / g->threads, 255); /* otherwise loads would wait for registers */
     return nnc_cuda_derive(k, g);
 }

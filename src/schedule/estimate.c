@@ -1,12 +1,9 @@
-/* schedule/estimate.c -- the time that a scheduled kernel is expected to take on a CPU: how often each kind of instruction is executed,
- * in machine vectors, times what it takes. A linear model: it sees lanes that are not used, accesses that are not contiguous, values
- * that are computed again, rows too short for their fixed costs, and too few work items for the threads.
+/* schedule/estimate.c -- the time that a scheduled kernel is expected to take on a CPU. A linear model: the number of machine-vector
+ * instructions of each kind, times the kind's price (cost/prices.def). It accounts for unused lanes, accesses that are not contiguous,
+ * values computed again, rows too short for their fixed costs, and idle threads.
  *
- * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window, or
- * on AMD's cores the registers. There each iteration of a stage is a chain, too, beside the others that fit.
- *
- * cost/prices.def has the prices. With chains as below 74 % of 1,026 AMD kernels of random small
- * models are predicted within 25 %, launches included, 7 % are underestimated by a fifth and 19 % overestimated by a quarter or more. */
+ * The stages of a row wait for each other. Only rows that fit the reorder window hide the path through all of them, or on AMD's cores those
+ * that fit the registers. There each iteration of a stage is a chain, too, beside the others that fit. */
 #include "schedule/schedule.h"
 
 #include <math.h>
@@ -14,8 +11,7 @@
 #include <string.h>
 
 enum {
-    /* On AMD's cores those with a register for their result: 192 vectors less what loops keep (Zen 4, softmax, tanh and a sum of 64 rows of
-     * 32: 2.8 us, by the reorder window 1.7 expected). */
+    /* Instructions with a vector result that are in flight on AMD's cores: 192 vector registers less those that loops keep. */
     WAITING = 160,
     STREAMS = 16,
     LINE = 64, /* bytes */
@@ -28,10 +24,10 @@ typedef struct counter {
     nnc_core_prices core;
     int64_t lanes; /* f32 elements of a machine vector */
     int64_t streams,
-        lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
+        lines; /* rows that iterations of an outer vector axis access in turn, and their accesses */
     int64_t n[NNC_P__COUNT];
-    int64_t steps; /* of an outer vector axis at each point: they are independent, too */
-    int64_t rows; /* at once: their chains run beside each other */
+    int64_t steps; /* independent iterations of an outer vector axis at each point */
+    int64_t rows; /* rows at once, whose chains overlap */
     int64_t idle; /* ps that stages wait for their own chains, beyond their work */
     int64_t path,
         *depth; /* ps: of a point's stages; by instruction, from the beginning of its section */
@@ -40,12 +36,12 @@ typedef struct counter {
 /* A stage's loops. */
 typedef struct loops {
     int vax; /* the vector axis, or -1 */
-    bool outer, reduces; /* it is an outer axis; a reduce axis */
+    bool outer, reduces; /* whether vax is an outer axis; a reduce axis */
     int64_t steps, vectors; /* of the vector axis: iterations, and machine vectors in them all */
     bool masked; /* the last vector is not full */
     uint32_t map; /* the stage's map axes */
     int64_t points; /* of the outer axes */
-    int row; /* the axis of which a ring computes `rows` new ones for each point; -1: none */
+    int row; /* axis of a ring, which computes `rows` new rows for each point; -1: none */
     int64_t rows;
     uint32_t own; /* the stage's own axes ... */
     int64_t streams; /* ... and their points */
@@ -88,7 +84,7 @@ static void count_vectors(const counter *c, loops *l)
     l->masked = rest && last != rest;
 }
 
-/* Executions of an instruction that depends on these of the stage's axes, for all points; the vector axis does not count. */
+/* Executions, for all points, of an instruction that depends on these axes of the stage, without its vector axis. */
 static int64_t executions(const counter *c, const loops *l, uint32_t axes)
 {
     int64_t n = l->points;
@@ -114,15 +110,15 @@ static int64_t steps_of(const nnc_kernel *k, const nnc_kins *in)
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
-/* A function of rows at once takes a quarter more: a row has one vector of it at a time, where elementwise kernels have four or eight
- * (Zen 4, 96 kernels of a mean or a softmax and one or two functions; sin 1.45 times as long). */
+/* Math functions of several rows at once take a quarter more (measured on Zen 4). A row has one vector of a function at a time, where
+ * elementwise kernels have four or eight. */
 static int64_t function_steps(const counter *c, const nnc_kins *in)
 {
     const int64_t steps = steps_of(c->k, in);
     return c->rows > 1 && nnc_sops[in->sop].flags & OF_slow ? steps + steps / 4 : steps;
 }
 
-/* Does the access go from page to page with each of these axes, and the loops too? A reduce axis' tile goes along memory. */
+/* Does the access move to another page with each step along these axes? A reduce axis' tile goes along memory instead. */
 static bool leaves_page(const nnc_kernel *k, const nnc_kins *in, uint32_t axes)
 {
     enum { PAGE = 4096 };
@@ -177,7 +173,7 @@ static bool packed_post(const counter *c, const nnc_kstage *g, int i, bool *firs
     return same > 1;
 }
 
-/* n executions of an instruction: of its vectors, or `wide` is false. */
+/* Counts n executions of an instruction, on vectors or, without `wide`, on single values. */
 static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n, bool wide)
 {
     int64_t size = nnc_max64(nnc_dtype_size((nnc_dtype)in->dtype) / 4, 1);
@@ -201,7 +197,7 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
         add_count(c, NNC_P_guard, n, in->n_guard);
 }
 
-/* lanes_ps: until the lanes of a sum are one number. */
+/* lanes_ps: time to combine the lanes of a sum. */
 static int64_t latency_of(const counter *c, const nnc_kins *in, int64_t lanes_ps)
 {
     const int64_t *ps = c->core.ps;
@@ -252,7 +248,7 @@ static int64_t price_of(const counter *c, const int64_t *n)
     return ps;
 }
 
-/* The iterations of a stage, n in all, are independent but for their sums, and each has a chain of `path` ps, of which as many run at a
+/* Adds the idle time of a stage. Its n iterations are independent but for their sums. Each has a chain of `path` ps, and as many run at a
  * time as fit the registers. before: the counters without the stage. */
 static void add_idle(counter *c, const int64_t *before, int64_t n, int64_t path)
 {
@@ -278,7 +274,7 @@ static void find_row(const counter *c, const nnc_kstage *g, loops *l)
     }
 }
 
-/* Steps in which the lanes of a vector along axis vax are added up, and in which those of a whole one are. */
+/* Number of steps that combine the lanes of a vector along axis vax; *all: of a full vector. */
 static int64_t lane_steps(const counter *c, int vax, int64_t *all)
 {
     const int64_t used = nnc_min64(c->k->axis[vax].extent, c->lanes);
@@ -291,8 +287,8 @@ static int64_t lane_steps(const counter *c, int vax, int64_t *all)
     return steps;
 }
 
-/* The lanes of each result added up, in as many steps as halve them: few lanes take less. Those of rows at once are added up together, four
- * times 9 instructions in 20. */
+/* Adds the combining of each result's lanes, in halving steps: few lanes take fewer. Rows at once combine theirs together, four in 20
+ * instructions instead of 36. */
 static void add_lanes(counter *c, const loops *l, int what)
 {
     int64_t all, n = executions(c, l, l->map);
@@ -303,7 +299,7 @@ static void add_lanes(counter *c, const loops *l, int what)
     add_count(c, what, nnc_ceildiv(nnc_mul_sat(n, steps * steps), all * all), 1);
 }
 
-/* True for a load from a local buffer of what another point of the stage before it has stored: of overlapping windows, or by a stride. */
+/* True for a load of a local buffer that reads what another point stored in the stage before: overlapping windows, or a stride. */
 static bool moves_in_tmp(const nnc_kernel *k, const nnc_kins *in, int vax)
 {
     bool moves = labs(in->at.k[vax]) > 1;
@@ -363,7 +359,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         add_idle(c, before, nnc_mul_sat(executions(c, &l, g->axes), l.steps), body);
 }
 
-/* What all points take on one thread. */
+/* Picoseconds of all points on one thread. */
 static int64_t work_ps(const counter *c, int64_t points)
 {
     int64_t per[NNC_P__COUNT], ps = nnc_add_sat(price_of(c, c->n), c->idle), instructions = 1;
@@ -374,7 +370,7 @@ static int64_t work_ps(const counter *c, int64_t points)
         const double chains = (double)points * (double)c->steps / (double)c->rows,
                      fit = WAITING * (double)c->steps / (double)(instructions * c->rows),
                      waits = (double)c->path * chains / fmax(fmin(fit, chains), 1);
-        const int64_t path = (int64_t)fmin(waits, 1e18); /* the shorter one is not all hidden */
+        const int64_t path = (int64_t)fmin(waits, 1e18); /* the shorter time is not fully hidden */
         return nnc_add_sat(nnc_max64(ps, path), nnc_min64(ps, path) / 4);
     }
     int64_t overlap = nnc_max64(
@@ -383,7 +379,7 @@ static int64_t work_ps(const counter *c, int64_t points)
     return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
 }
 
-/* Bytes of the buffers that are accessed: of a part of a larger tensor those of the part. elements: by buffer, all 0. */
+/* Bytes accessed in all buffers: for part of a larger tensor only the part's. elements: zeroed scratch, by buffer. */
 static int64_t accessed_bytes(const nnc_kernel *k, int64_t *elements)
 {
     int64_t bytes = 0;

@@ -1,16 +1,15 @@
-/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: what it moves at the bandwidth that its
- * threads can ask for, or what its instructions take, and its launches. It sees the kernels that leave most of the machine idle, since a
- * thread of a sum has some 20 bytes on their way: two blocks of 512 threads reach 32 GB/s of an H200's 4.1 TB/s (measured: the channels of
- * a batch norm, 103 MB three times in 12.7 ms). For comparing kernels of reductions, where that is a factor; others' errors are larger.
- * Recurrences go by the cycles of their steps (cuda_steps.c), attention and contractions by their own estimates (attend.c,
- * cuda_contract.c). */
+/* schedule/estimate_cuda.c -- the time that a scheduled kernel is expected to take on a GPU: its launches, plus the longer of data movement
+ * and instructions. Bandwidth is what the kernel's threads can ask for: a thread of a sum has some 20 bytes in flight. So kernels with few
+ * threads are seen to leave most of the machine idle. Meant for comparing kernels of reductions, where that is a large factor; estimates of
+ * others are less accurate. Recurrences use the cycles of their steps (cuda_steps.c), attention and contractions their own estimates
+ * (attend.c, cuda_contract.c). */
 #include "schedule/schedule.h"
 
 #include <math.h>
 
 enum { UNKNOWN_COST = 30 };
 
-/* Elements that instruction i accesses in all executions of its stage; of a repeated index once. */
+/* Elements that the instruction accesses in all executions of its stage. A repeated index counts once. */
 static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
 {
     const bool any = nnc_kins_index(in) >= 0;
@@ -18,8 +17,7 @@ static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
     return nnc_min64(n, k->buf[in->buf].numel);
 }
 
-/* Tells whether the L2 cache keeps what is read again after an earlier stage: the rows that are under way at a time; of columns the whole
- * tensor. */
+/* Does the L2 cache keep data until a later stage reads it again? For rows: those that run at a time. For columns: the whole tensor. */
 static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
 {
     const int64_t bytes = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
@@ -29,7 +27,7 @@ static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
     return nnc_min64(part, bytes) <= t->l3_bytes / 2; /* of a GPU: its L2 */
 }
 
-/* Bytes of memory that the kernel moves, halves of a byte's time counting for what the L2 cache has. -1: out of memory. */
+/* Bytes of memory that the kernel moves; bytes in the L2 cache count half. -1: out of memory. */
 static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
 {
     cu_rows r = {0};
@@ -46,7 +44,7 @@ static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
         int64_t n = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
         bool held = false;
         int64_t before =
-            0; /* bytes of it that an earlier load has read, as the first element of a row that is read then */
+            0; /* bytes that an earlier load has read, such as the first element of a row */
         for (int j = 0; j < i && in->op == KO_load; j++)
             if (k->ins[j].op == KO_load && k->ins[j].buf == in->buf) {
                 const int64_t b =
@@ -83,7 +81,7 @@ static int64_t instructions(const nnc_kernel *k)
     return sum;
 }
 
-/* Thousandths of the threads that use its bandwidth. */
+/* Active threads, in thousandths of those that saturate the GPU's bandwidth. */
 static int64_t filled(const nnc_kernel *k, const nnc_target *t)
 {
     nnc_walk w;

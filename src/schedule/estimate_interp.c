@@ -1,6 +1,6 @@
-/* schedule/estimate_interp.c -- the time that the interpreter is expected to take for a kernel: what it executes (interp/interp.c),
- * counted in instructions, each for a block of lanes along its stage's vector axis, and in lanes. Short rows cost an instruction's start
- * for few lanes. cost/prices.def has the prices. */
+/* schedule/estimate_interp.c -- the time that the interpreter is expected to take for a kernel (interp/interp.c). Counts instructions, each
+ * for a block of lanes along its stage's vector axis, and lanes. Short rows pay an instruction's start for few lanes. cost/prices.def has
+ * the prices. */
 #include "schedule/schedule.h"
 
 enum { BLOCK = 512, CHUNK = 64 };
@@ -15,7 +15,7 @@ static void add_count(int64_t *count, int what, int64_t n, int64_t times)
     count[what] = nnc_add_sat(count[what], nnc_mul_sat(n, times));
 }
 
-/* An instruction of the section; `wide`: for all lanes, or else for one. */
+/* Counts an instruction of the section, for all lanes if `wide`, otherwise for one. */
 static void count_ins(
     int64_t *count, const nnc_kernel *k, const nnc_kins *in, section s, int vax, bool wide)
 {

@@ -1,8 +1,8 @@
-/* schedule/parts.c -- kernels of several products (kernel/parts.c) on a CPU: blocks of rows, whose tmp buffers take a share of the cache
- * that leaves room for what the products read beside them. Each part has the vectors and strips that it would have alone. */
+/* schedule/parts.c -- kernels of several products (kernel/parts.c) on a CPU, computed in blocks of rows. Their tmp buffers take a share of
+ * the cache that leaves room for the products' operands. Each part has the vectors and strips that it would have alone. */
 #include "schedule/schedule.h"
 
-/* The divisor of what local buffers may take: each block reads the weights of two products. */
+/* Divisor of the cache that local buffers may use: each block also reads the weights of two products. */
 enum { SHARE = 4 };
 
 static int axis_of(const nnc_kpart *p, int a)
@@ -13,9 +13,8 @@ static int axis_of(const nnc_kpart *p, int a)
     return -1;
 }
 
-/* The vectors of the rows between two products; false: they do not run along a row. Stages in a nest compute several values at a time: more
- * than one machine vector of each, or two short ones, hides no more latency and takes longer to compile (U-Net with AVX2: one 29.1 ms, two
- * 27.5). */
+/* The vectors of the rows between two products; false: they do not run along a row. Stages in a nest compute several values at a time. More
+ * than one wide machine vector of each, or two short ones, would hide no more latency and take longer to compile. */
 static bool row_vectors(nnc_kpart *p, const int64_t *row, const nnc_target *t)
 {
     nnc_kernel *q = &p->k;
@@ -31,7 +30,7 @@ static bool row_vectors(nnc_kpart *p, const int64_t *row, const nnc_target *t)
                                   nnc_min64(nnc_sched_width(&q->sched), lanes)));
 }
 
-/* Takes k apart with its rows along axis u, and finds the parts' vectors, and *n rows of a strip. False: it has none along u. */
+/* Divides k into parts with rows along axis u, and chooses the parts' vectors and *n, the rows of a strip. False: not possible along u. */
 static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const int64_t *row,
     nnc_kpart *part, int n_part, int *n, double *ns, nnc_arena *a)
 {
@@ -50,7 +49,7 @@ static bool plan_parts(const nnc_kernel *k, const nnc_target *t, int u, const in
     return true;
 }
 
-/* Divides the outer axes into work items, which take `ns` together. */
+/* Divides the outer axes into work items that together take `ns`. */
 static void divide(nnc_kernel *k, const nnc_target *t, double ns)
 {
     k->sched.domain = nnc_kernel_domain(k);
@@ -58,9 +57,8 @@ static void divide(nnc_kernel *k, const nnc_target *t, double ns)
     k->scratch_bytes = nnc_kernel_scratch(k);
 }
 
-/* Rows of a block, so that the busiest thread has least to do: those that two blocks need are computed for each. Beside tmp buffers a
- * block's results are in the cache (144 channels of 56x56, both convolutions, 4 images: blocks of 28 rows 2.35 ms, of 14 2.09). 0: not
- * even two rows fit. */
+/* Rows of a block that minimise the busiest thread's work. Rows that two blocks need are computed for each. A block's results share the
+ * cache with its tmp buffers. 0: not even two rows fit. */
 static int64_t block_rows(nnc_kernel *k, const nnc_target *t, int u, const int64_t *row)
 {
     const int threads = t && t->threads > 0 ? t->threads : 1;
@@ -88,7 +86,8 @@ static int64_t block_rows(nnc_kernel *k, const nnc_target *t, int u, const int64
     return best;
 }
 
-/* Convolutions: blocks of rows of the image, along axis u. Each part's strips are along its own axes, as those of a kernel of its own. */
+/* Schedules convolutions in blocks of the image's rows, along axis u. Each part's strips are along its own axes, as in a separate
+ * kernel. */
 static bool schedule_rows(
     nnc_kernel *k, const nnc_target *t, int u, const int64_t *row, nnc_arena *a, bool *done)
 {
@@ -126,7 +125,7 @@ static bool schedule_rows(
     return *done = ok;
 }
 
-/* Adds a part's directives for its own axes to k's schedule, and that its weights are prefetched. */
+/* Adds a part's directives for its own axes, and the prefetch of its weights, to k's schedule. */
 static bool put_own(nnc_kernel *k, const nnc_kpart *p)
 {
     const nnc_kschedule *q = &p->k.sched;
@@ -143,7 +142,8 @@ static bool put_own(nnc_kernel *k, const nnc_kpart *p)
     return ok;
 }
 
-/* Parts whose products have a strip's rows among their own axes: a point of the outer axes is a thread's block already. False: others. */
+/* Schedules parts whose products have a strip's rows among their own axes. A point of the outer axes is then already a thread's block.
+ * False: other parts. */
 static bool own_strips(nnc_kernel *k, const nnc_target *t, const int64_t *row, nnc_kpart *part,
     int n_part, double *ns, nnc_arena *a)
 {

@@ -1,7 +1,6 @@
-/* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item.
- * cost/prices.def has the prices. Chains of math functions gain from IR vectors of four machine registers, row reductions from one or two
- * (with a shorter masked remainder), or four where registers suffice and the remainder is no longer: a sum has a latency of four
- * cycles. */
+/* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item (prices:
+ * cost/prices.def). Chains of math functions gain from IR vectors of four machine registers. Row reductions use one or two, with a shorter
+ * masked remainder. They use four where registers suffice and the remainder is no longer: a sum has a latency of four cycles. */
 #include "schedule/schedule.h"
 #include <math.h>
 
@@ -88,14 +87,14 @@ double nnc_value_ns(const nnc_kernel *k, int32_t id)
     return ns;
 }
 
-/* Share of lanes in use when n elements are processed in vectors. */
+/* Share of lanes in use when n elements are computed in vectors. */
 static double fill(int64_t n, int lanes)
 {
     return (double)n / (double)nnc_align_up(n, lanes);
 }
 
-/* Time of the memory accesses, in contiguous ones of a full vector, when the stage's vectors run along axis v. A gather or scatter takes
- * as long as some ten of them. */
+/* Cost of the stage's memory accesses with vectors along axis v. Unit: a contiguous access of a full vector. A gather or scatter costs
+ * about ten. */
 static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
 {
     double cost = 0;
@@ -106,7 +105,7 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
         if (in->op != KO_load && in->op != KO_store)
             continue;
         int64_t stride =
-            v < 0 ? INT64_MAX : in->at.k[v]; /* points in order: one element at a time */
+            v < 0 ? INT64_MAX : in->at.k[v]; /* points run in order: one element at a time */
         bool direct = nnc_kins_index(in) < 0;
         double c = !direct ? 10 : stride == 1 ? 1 : stride == 0 ? 0.5 : stride == 2 ? 2 : 10;
         cost += c * runs(k, g->axes, i < g->body1);
@@ -114,8 +113,8 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
     return v < 0 ? cost : cost / fill(k->axis[v].extent, lanes);
 }
 
-/* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. Where others do, it may be an
- * axis around the last one along which accesses cost less: sums for neighbouring results at once. */
+/* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. If other axes run in order, an
+ * outer own axis with cheaper accesses is possible: sums for neighbouring results at once. */
 static int row_axis(const nnc_kernel *k, const nnc_kstage *g, int lanes)
 {
     int best = g->axes ? 31 - __builtin_clz(g->axes) : -1;
@@ -189,7 +188,7 @@ static int pressure(const nnc_kernel *k, const nnc_kstage *g)
     return most;
 }
 
-/* Length of the longest path of instructions that need each other's results: two functions are a long one. */
+/* Length of the longest chain of dependent instructions. Two math functions are a long one. */
 static int path_length(const nnc_kernel *k)
 {
     int path[LONG_BODY], most = 0;
@@ -204,14 +203,14 @@ static int path_length(const nnc_kernel *k)
     return most;
 }
 
-/* True when four vectors at a time compute no more lanes of a row than two. */
+/* True when four vectors at a time compute no more unused lanes of a row than two. */
 static bool fits_four(const nnc_kernel *k, int v, int lanes)
 {
     int64_t n = k->axis[v].extent;
     return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
 }
 
-/* Does the stage compute values for later stages alone, into a tmp buffer? */
+/* Does the stage compute, into a tmp buffer, values only for later stages? */
 static bool stores_locally(const nnc_kernel *k, const nnc_kstage *g)
 {
     bool stores = false;
@@ -223,8 +222,8 @@ static bool stores_locally(const nnc_kernel *k, const nnc_kstage *g)
     return stores && g->post0 == g->post1;
 }
 
-/* Vectors at once of a kernel with local buffers, for what is stored: its sections have no conditions along the row, so that the chain
- * that computes a value is as in a kernel of its own. 0: there are none. */
+/* Vector width for stores to local buffers; 0: there are none. Their sections have no conditions along the row, so that a value's chain is
+ * the same as in a kernel of its own. */
 static int local_width(const nnc_kernel *k, int lanes)
 {
     int64_t math = 0, size = 0;
@@ -244,7 +243,7 @@ static int vector_bits(const nnc_target *t)
     return t && t->vector_bits >= 128 ? t->vector_bits : 128;
 }
 
-/* Is the value a vector of 64-bit elements where vectors run along axis v? What follows sums along v is one number. */
+/* Is the value a vector of 64-bit elements where vectors run along axis v? Values after sums along v are single numbers. */
 static bool is_wide(const nnc_kernel *k, int id, int v)
 {
     const nnc_kins *in = &k->ins[id];
@@ -259,11 +258,9 @@ static bool is_wide(const nnc_kernel *k, int id, int v)
     return k->axis[v].kind != KA_reduce || post;
 }
 
-/* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
- * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
- * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
- * with eight; mish 1, 0.77, 0.72 of the time; Zen 4, 24 ops with 10 functions and 14 live values: one vector 70 us, two 52, four 39, eight
- * 37). */
+/* Vector width. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine. Of a
+ * long chain, such as nested functions or a polynomial, few iterations fit its reorder window. Such a body uses eight vectors even where
+ * registers are too few: spills cost less than stalls. */
 static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int bits = vector_bits(t), vectors = nnc_ordered_vectors(k, v, t);
@@ -296,12 +293,12 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
     int64_t n = k->axis[v].extent;
     for (int at = 8; chain && math > 0 && !wide && v >= k->n_outer && at > 2; at /= 2)
         if (width < at * lanes && nnc_align_up(n, at * lanes) == nnc_align_up(n, 2 * lanes))
-            width = at * lanes; /* of a row that fills them */
+            width = at * lanes; /* of a row that fills the vectors */
     while (v >= k->n_outer && sums > 2 && width > lanes &&
            sums * (width / lanes) > (bits >= 512 ? 24 : 12)) /* they stay in registers */
         width /= 2;
     if (live >
-        10) /* of a chain along columns few iterations fit the window, as above, and more code takes longer to compile */
+        10) /* few iterations of a chain along columns fit the window, as above, and more code takes longer to compile */
         width = chain && math > 0 && v < k->n_outer && live < 32
                     ? nnc_max64(nnc_min64(width, 4 * lanes), lanes)
                     : lanes;
@@ -322,11 +319,10 @@ static int64_t footprint(const nnc_kernel *k)
     return sum;
 }
 
-/* True for non-temporal stores, in whole vectors: a line of a result larger than the last-level cache would be read from memory only
- * to be overwritten, and evicted before its consumer. Kernels that prefetch rows benefit once operands and results together exceed the
- * cache (a flat kernel may run in place, and its consumer finds half of the data there). A transposing kernel writes lines far apart,
- * each of which would be read first and soon evicted from its set, so it benefits from TILE_STREAM bytes on (2.4 times as fast on 4096
- * x 4096). */
+/* True for non-temporal stores, in whole vectors. A line of a result larger than the last-level cache would be read from memory only to be
+ * overwritten, and evicted before its consumer. Kernels that prefetch rows benefit once operands and results together exceed the cache. A
+ * flat kernel may run in place, and its consumer finds half of the data there. A transposing kernel writes lines far apart, each read first
+ * and soon evicted from its set, so it benefits from TILE_STREAM bytes on. */
 static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
@@ -347,8 +343,8 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     return any;
 }
 
-/* True for prefetching the next work item's rows: stages read a row once from memory and then from the nearest cache, so that memory
- * would be idle during all stages but the first. The hardware prefetcher handles short rows. */
+/* True for prefetching the next work item's rows. Stages read a row once from memory and then from the nearest cache: memory would be idle
+ * in all stages but the first. The hardware prefetcher handles short rows. */
 static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20;
@@ -363,8 +359,8 @@ static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- transposing kernels ---- */
 
-/* Chooses a transposing tile where loads are contiguous along another axis than stores: tiles of `width` x `width` elements are read
- * along one, transposed, and written along the other. */
+/* Chooses a transposing tile where loads are contiguous along another axis than stores. Tiles of `width` x `width` elements are read along
+ * one, transposed, and written along the other. */
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
@@ -395,7 +391,7 @@ static bool column_blocks(const nnc_kernel *k)
     return false;
 }
 
-/* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but one for every thread. */
+/* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but at least one per thread. */
 static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t others = nnc_kernel_points(k, ((1u << k->n_outer) - 1) & ~(1u << v));
@@ -406,8 +402,8 @@ static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
     return nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
 }
 
-/* Blocks the reduce axis of short bodies that read a few lines of every row: they then read along memory, so that the hardware
- * prefetches (64 MB of 4096 columns: 2.4 times as fast). A function takes so much longer than its sum that half as many rows suffice. */
+/* Blocks the reduce axis of short bodies that read a few lines of every row. They then read along memory, as hardware prefetches. A math
+ * function takes so much longer than its sum that half as many rows suffice. */
 static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
@@ -437,8 +433,8 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- local buffers ---- */
 
-/* Rows of a work item along the ring's axis: a block for each thread or two, since the first point of a block computes all `rows` rows
- * again; two blocks only where that is at most an eighth of the block. */
+/* Rows of a work item along the ring's axis. The first point of a block computes all `rows` rows again. So each thread gets one block, or
+ * two where that repeats at most an eighth of a block. */
 static int64_t ring_tile(const nnc_kernel *k, const nnc_kring *r, const nnc_target *t)
 {
     int64_t others = 1, n = k->axis[r->axis].extent, threads = t && t->threads > 0 ? t->threads : 1;
@@ -486,7 +482,7 @@ static bool pick_rings(nnc_kernel *k, const nnc_target *t)
     return form != NULL;
 }
 
-/* Factor on the times in this file, which are of machine code. */
+/* Factor on the times in this file, which are for machine code. */
 static double slowdown(const nnc_target *t)
 {
     return t && nnc_target_interprets(t) ? 20 : 1;
@@ -498,8 +494,8 @@ int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
     return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
 }
 
-/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or where that leaves threads without one, as many of the
- * whole as threads pay for. Threads have as many work items each. */
+/* Elements of an outer vector axis per work item: about NNC_T_item_ns of work, or less to give each worthwhile thread an item. All threads
+ * have the same number of work items. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
@@ -527,7 +523,7 @@ static void split_domain(nnc_kernel *k, const nnc_target *t)
         if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap, t)) < n)
             (void)nnc_sched_put(s, KD_tile, v, chunk);
         ns *= (double)(chunk > 0 ? chunk : n);
-    } else if (v >= 0 && nnc_sched_axis(s, KD_tile) >= 0) { /* a ring's, or of rows at once */
+    } else if (v >= 0 && nnc_sched_axis(s, KD_tile) >= 0) { /* tile of a ring, or of rows at once */
         ns *= (double)nnc_sched_n(s, KD_tile, -1);
     }
     s->domain = nnc_kernel_domain(k);
@@ -536,7 +532,7 @@ static void split_domain(nnc_kernel *k, const nnc_target *t)
 
 /* ---- rows at once ---- */
 
-/* True for a sum of products, whose strips have several results at once (contract.c). */
+/* True for a sum of products. Its strips have several results at once (contract.c). */
 static bool sums_products(const nnc_kernel *k, const nnc_kins *sum)
 {
     const nnc_kins *x = &k->ins[sum->arg[0]];
@@ -568,7 +564,7 @@ static int rows_axis(const nnc_kernel *k, const nnc_target *t)
     return best;
 }
 
-/* Instructions of a row, functions as so many; *functions: has it any? */
+/* Instructions of a row, including those of math functions; *functions: whether it has any. */
 static int64_t row_code(const nnc_kernel *k, bool *functions)
 {
     enum { FUNCTION = 20 };
@@ -581,7 +577,7 @@ static int64_t row_code(const nnc_kernel *k, bool *functions)
     return n;
 }
 
-/* Schedules n rows at once along axis a, of fewer vectors each. */
+/* Schedules n rows at once along axis a, with fewer vectors each. */
 static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
 {
     nnc_kschedule *s = &k->sched;
@@ -598,11 +594,10 @@ static bool put_rows(nnc_kernel *k, const nnc_target *t, int a, int n)
     return ok;
 }
 
-/* Each stage of a row waits for the one before it, its sums for their lanes, and the row's functions for the sums: a chain that the next
- * row hides only where it fits the CPU's window of instructions. Rows at once have their chains beside each other, combine the lanes of
- * their sums together, and fill the machine with one vector each. Of 122 kernels of random small models (Zen 4, one thread) four rows take
- * 0.48 to 1.1 of the time of one, 0.89 in the geometric mean, two 0.93; rows of part of a vector without functions, which the CPU overlaps
- * as they are, 1.05. */
+/* Each stage of a row waits for the one before it, its sums for their lanes, and the row's functions for the sums. The next row hides this
+ * chain only where it fits the CPU's reorder window. Several rows at once run their chains side by side, combine the lanes of their sums
+ * together, and fill the machine with one vector each. Measured on Zen 4: a tenth faster with four rows, on average. Rows shorter than a
+ * vector and without functions do not gain, since the CPU overlaps them already. */
 static bool pick_rows(nnc_kernel *k, const nnc_target *t)
 {
     enum { MOST_CODE = 640 };
@@ -657,11 +652,11 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
     bool gpu = t && t->kind == NNC_T_cuda, local, done = false;
     if (gpu && nnc_kernel_in_order(k) && !cu_scatter_sums(k, a))
         return false;
-    if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
+    if (nnc_kernel_in_order(k)) { /* its loops stay; only outer ones are merged */
         nnc_kernel_merge_axes(k, !gpu);
         return (gpu || nnc_ordered_strips(k, t, a)) && nnc_kernel_schedule(k, t);
     }
-    if (nnc_kernel_parts(k, NULL) && !gpu) { /* axes as the parts have them */
+    if (nnc_kernel_parts(k, NULL) && !gpu) { /* the axes that the parts have */
         nnc_kernel_merge_axes(k, true);
         if (!nnc_parts_schedule(k, t, a, &done) || done)
             return done;

@@ -5,16 +5,16 @@
 
 #include "kernel/kernel.h"
 
-/* Makes a built kernel ready to be emitted: sorts its axes by memory order, merges axes, stores values that several windows read,
- * unrolls strips, and schedules it. New memory is in `a`. False: out of memory. */
+/* Makes a built kernel ready to be emitted. Sorts its axes by memory order, merges axes, stores values that several windows read, unrolls
+ * strips, and schedules it. New memory is in `a`. False: out of memory. */
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a);
 /* Fills k->sched (CPU) or k->grid (GPU) by analytic rules from the target. False: out of memory. */
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 /* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-/* estimate.c: estimated nanoseconds of a scheduled kernel on t with all its threads, as machine code or interpreted, whatever t has.
- * *work (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements:
- * good enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
+/* estimate.c: estimated nanoseconds of a scheduled kernel on t with all its threads, as machine code or interpreted, as t runs it. *work
+ * (may be NULL): the same on one thread of a CPU. -1: `mem` is out of memory. Half of the estimates are within 20 % of measurements: good
+ * enough to compare two ways to compute one result. A GPU's are for comparing kernels with reductions. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, int64_t *work, nnc_arena *mem);
 /* estimate.c: estimated nanoseconds of the interpreter for a kernel on one thread. -1: `mem` is out of memory. */
 int64_t nnc_kernel_interpreted_ns(const nnc_kernel *k, nnc_arena *mem);
@@ -26,32 +26,32 @@ int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_k
 /* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 
-/* schedule.c: nanoseconds for one element, vectorised, on one core: of the stages' epilogues; of value id with all that it is computed
- * from. */
+/* schedule.c: nanoseconds per element, vectorised, on one core. nnc_posts_ns: of the stages' epilogues. nnc_value_ns: of value id and all
+ * instructions that it needs. */
 double nnc_posts_ns(const nnc_kernel *k);
 double nnc_value_ns(const nnc_kernel *k, int32_t id);
-/* schedule.c: the fewest work items of `ns` nanoseconds, out of `domain`, for which a further thread is worth its start. */
+/* schedule.c: the fewest of `domain` work items, of `ns` nanoseconds each, that are worth starting another thread. */
 int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
-/* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
+/* contract.c: schedules a contraction on a CPU; *done: the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
-/* contract.c: nanoseconds on one thread of a contraction that has a schedule; 0: it is none. */
+/* contract.c: nanoseconds of a scheduled contraction on one thread; 0: the kernel is no contraction. */
 double nnc_contract_ns(const nnc_kernel *k, const nnc_target *t);
-/* contract.c: schedules a product inside a larger kernel, with rows along outer axis u: sets its vectors and panels, *n to the number of
- * rows in a strip, *ns to its time on one thread. False: the kernel has no such product. */
+/* contract.c: schedules a product inside a larger kernel, with rows along outer axis u. Sets its vectors and panels; *n: rows of a strip,
+ * *ns: its time on one thread. False: the kernel has no such product. */
 bool nnc_contract_part(nnc_kernel *k, const nnc_target *t, int u, int *n, double *ns);
-/* contract.c: tile size of an axis: a multiple of n, at most about `tile`, that gives all threads the same number of tiles when there
- * are `panels` panels. */
+/* contract.c: tile size of an axis: a multiple of n, at most about `tile`. With `panels` panels, all threads get the same number of
+ * tiles. */
 int64_t nnc_even_tile(int64_t extent, int64_t tile, int64_t n, int64_t panels, const nnc_target *t);
-/* parts.c: the schedule of a kernel in parts on a CPU, *done when it is one. False: out of memory. */
+/* parts.c: schedules a kernel in parts on a CPU; *done: the kernel has parts. False: out of memory. */
 bool nnc_parts_schedule(nnc_kernel *k, const nnc_target *t, nnc_arena *a, bool *done);
 /* schedule.c: nanoseconds of all points, vectorised, on one core. */
 double nnc_points_ns(const nnc_kernel *k);
 /* contract.c: chooses and unrolls strips of a product whose weights are contiguous along the sum. Called before nnc_kernel_schedule.
  * False: out of memory. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
-/* contract.c: a recurrence reads its weights in each step. A strip of several batch rows shares one read of them. nnc_recurrent_rows:
- * rows of a strip, out of `rows`, such that each thread has a strip; `sums`: sums for each element of the state.
- * nnc_recurrent_vectors: number of vectors of elements whose sums, for all rows of a strip, fit in registers. */
+/* contract.c: a recurrence reads its weights in each step. A strip of several batch rows shares one read of them. nnc_recurrent_rows: rows
+ * of a strip, out of `rows`, such that each thread has a strip; `sums`: sums for each element of the state. nnc_recurrent_vectors: number
+ * of vectors of elements whose sums fit in registers, for all rows of a strip. */
 int nnc_recurrent_rows(int64_t rows, int sums, const nnc_target *t);
 int nnc_recurrent_vectors(int sums, const nnc_target *t);
 /* Unrolls the strips of a recurrence. False: out of memory. */
@@ -60,16 +60,16 @@ bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 /* strip.c: unrolling. All three leave the kernel unchanged where it would get too many guards or instructions. New memory is in `mem`.
  * False: out of memory. Conditions: stages with map axes store only to results, or the points are rows that are computed together
- * (nnc_kernel_rows), each with tmp buffers of its own; reductions over r have no masks and no computed places.
- * strip: unrolls outer axis a by n (2..NNC_STRIP): a strip computes n neighbouring points.
- * spread: the same, but the n points are extent / n apart; n divides the extent, and nothing reads a's index or guards it.
+ * (nnc_kernel_rows), each with its own tmp buffers. Reductions over r have no masks and no computed places.
+ * strip: unrolls outer axis a by n (2..NNC_STRIP). A strip computes n neighbouring points.
+ * spread: the same, but the n points are extent / n apart. n divides the extent, and nothing reads a's index or guards it.
  * unroll: unrolls reduce axis r completely; it stays, with extent 1. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_spread(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
-/* Splits axis a into blocks of n: a then counts blocks, and the new own axis `at` > a, of this kind, the points of a block. Nothing reads
- * a's index. The last block may extend beyond the end: callers guard it. The kernel has fewer than NNC_KAXES axes. */
+/* Splits axis a into blocks of n: a then counts blocks. The new own axis `at` > a, of this kind, counts the points of a block. Nothing
+ * reads a's index. The last block may extend beyond the end: callers guard it. The kernel has fewer than NNC_KAXES axes. */
 bool nnc_kernel_divide(nnc_kernel *k, int a, int at, nnc_kaxis_kind kind, int64_t n, nnc_arena *mem);
 /* schedule_window.c: true for kernels of windows (pooling, depthwise convolution) in which one thread should compute a whole window.
  * nnc_window_strips chooses and unrolls their strips; called before nnc_kernel_schedule. False: out of memory. */
@@ -126,7 +126,7 @@ typedef struct cu_rows {
     int64_t scratch;         /* bytes per point of the other tmp buffers */
     int8_t *slot;            /* by instruction: array in shared memory where the parked part of a held value is, or -1 */
     int slots;
-    int64_t slot_bytes;      /* of one array: an element of the held value is a vector of a thread, threads side by side */
+    int64_t slot_bytes;      /* of one array; an element holds one vector per thread */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel *k); /* a stage has map and reduce axes, or axes in order: it is not distributed by rows */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
@@ -139,8 +139,8 @@ int64_t cu_all_points(const nnc_kernel *k);
 static inline int cu_last_axis(uint32_t axes) { return axes ? 31 - __builtin_clz(axes) : -1; }
 /* Offset in `work` of the partial results of reduction id, indexed [slice][point]; id = k->n_ins: total size. */
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
-/* Threads per point in the second launch: one, or with many partial results the warps of a block, each thread of a warp with another
- * of 32 points. */
+/* Threads per point in the second launch: one, or with many partial results the warps of a block. Then each thread of a warp has another of
+ * 32 points. */
 int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
 /* Shared memory of the reductions' partial results per thread and lane of a column. */
 int64_t cu_part_bytes(const nnc_kernel *k);
@@ -154,9 +154,8 @@ typedef struct cu_step {
 } cu_step;
 /* False: the stage is not a step of a recurrence. */
 bool cu_step_of(const nnc_kernel *k, const nnc_kstage *s, cu_step *to);
-/* A thread issues the loads of `flight` terms before it uses any of them. holds: is load id one of these? wide: does it load
- * CU_STEP_WIDE terms at once? fills: is it used only where the guards of another of these loads do not hold? axis: innermost axis of
- * the terms. */
+/* A thread issues the loads of `flight` terms before it uses any of them. holds: is load id one of these? wide: does it load CU_STEP_WIDE
+ * terms at once? fills: is it used only where another such load's guards fail? axis: innermost axis of the terms. */
 enum { CU_STEP_WIDE = 4 };
 bool cu_step_holds(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
 bool cu_step_wide(const nnc_kernel *k, const nnc_kstage *s, int axis, int32_t id);
@@ -206,17 +205,17 @@ typedef struct cu_ctile {
     int64_t shared;         /* bytes */
 } cu_ctile;
 bool cu_contract_of(const nnc_kernel *k, cu_contract *x); /* false: the kernel is no such contraction */
-/* Is id a load of rows, whose elements of the next block of terms are loaded while one is multiplied? */
+/* Is id a load of rows? Those of the next block of terms are loaded while one block is multiplied. */
 bool cu_contract_ahead(const nnc_kernel *k, const cu_contract *x, int32_t id);
 bool cu_contract_tile(const nnc_kgrid *g, const cu_contract *x, cu_ctile *t); /* false: no such tile */
-bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t); /* is it one, and does the target have the instructions? */
+bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t); /* is it such a contraction, and has the target the instructions? */
 bool cu_contract_choose(nnc_kernel *k, const nnc_target *t); /* false: it does not fit */
 bool cu_contract_derive(const nnc_kernel *k, nnc_kgrid *g);
 /* Estimated nanoseconds of a kernel with this schedule; -1: it has another schedule. */
 int64_t cu_contract_ns(const nnc_kernel *k, const nnc_target *t);
 /* schedule_cuda.c: number of points of the outer axes, with vectors of `vec` along axis `axis` (-1: none); -1: too many. */
 int64_t cu_points(const nnc_kernel *k, int axis, int vec);
-bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with so many work items? */
+bool cu_narrow(const nnc_kernel *k, int64_t units); /* do all offsets and counters fit in 32 bits, with `units` work items? */
 /* attend.c: attention as one pass over blocks of keys: the kernel's axes and instructions, in the order of its five stages. */
 typedef struct nnc_attend {
     int row;                     /* outer axis: rows of q and of the result */

@@ -1,5 +1,5 @@
-/* schedule/schedule_cuda.c -- schedules for GPUs: analytic choices and values derived from them. The constants are those of
- * memory-bound kernels on an H200: a copy needs two 16-byte loads in flight in each of an SM's 2048 threads to reach its bandwidth. */
+/* schedule/schedule_cuda.c -- schedules for GPUs: analytic choices and values derived from them. The constants suit memory-bound kernels on
+ * an H200: a copy reaches its bandwidth with two 16-byte loads in flight in each of an SM's 2048 threads. */
 #include "schedule/schedule.h"
 
 enum {
@@ -11,16 +11,16 @@ enum {
     MAX_PARTS = 32, /* reductions of a split kernel */
     MAX_KEEP = 32, /* maximum of a row's vectors in one thread's registers */
     KEEP_REGISTERS = 64, /* maximum of elements in them */
-    KEEP_IN_ALL = 160, /* the same of all rows that a kernel keeps: a thread has 255 registers */
+    KEEP_IN_ALL = 160, /* the same for all rows that a kernel keeps: a thread has 255 registers */
     KEEP_PARKED =
-        24, /* the same where the others are in shared memory: two blocks of PARKED_THREADS have 64 registers each */
-    PARKED_THREADS = 512, /* more have 32, enough for one such row */
-    KEEP_WITH_MORE = 16 /* ... and registers hold vectors of other operands */
+        24, /* the same if others are in shared memory: two blocks of PARKED_THREADS have 64 registers per thread */
+    PARKED_THREADS = 512, /* more threads have 32 registers, enough for one such row */
+    KEEP_WITH_MORE = 16 /* the same beside registers for other operands */
 };
 
 /* ---- accesses ---- */
 
-/* True when e is a multiple of vec wherever axis a is one, without axis a's own term. */
+/* True when e, without axis a's term, is a multiple of vec. */
 static bool whole(const nnc_kernel *k, const nnc_affine *e, int a, int64_t c, int vec)
 {
     for (int b = 0; b < k->n_axis; b++)
@@ -193,9 +193,8 @@ static int reductions(const nnc_kernel *k)
     return n;
 }
 
-/* The stage of consecutive reductions over own axes that are all reduced, and their epilogue, which may be split over blocks; -1: there is
- * none. It is the last; before it may stand what depends on outer axes alone. Elements that it stores are stored by the block that has
- * them. */
+/* The stage whose reductions may be split over blocks; -1: none. It is the last one, its own axes are all reduced, and stages before it
+ * depend only on outer axes. Elements that it stores are stored by the block that has them. */
 int cu_split_stage(const nnc_kernel *k)
 {
     const int last = k->n_stage - 1;
@@ -226,7 +225,7 @@ static bool may_share(const nnc_kernel *k)
     return true;
 }
 
-/* For kernels whose points are split over blocks: the partial results, and the launch that combines them. */
+/* For kernels whose points are split over blocks: derives the partial results, and the launch that combines them. */
 static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, const cu_rows *r)
 {
     const int sum = cu_split_stage(k);
@@ -406,7 +405,7 @@ static int inputs(const nnc_kernel *k)
     return n;
 }
 
-/* Vectors of many operands are enough bytes on their way, and those of two at once more values than registers hold. */
+/* Chooses class `point`. One vector of each of many operands keeps enough bytes in flight; two would need too many registers. */
 static void choose_point(nnc_kernel *k, const nnc_target *t)
 {
     enum { VALUES = 64 };
@@ -465,8 +464,8 @@ static bool shares_terms(const nnc_kernel *k)
            cu_split_stage(k) >= 0;
 }
 
-/* Splits points over several blocks where points are few and long: each thread keeps at least eight steps of a sum, or two of a copy.
- * Blocks of sums that share terms are no more than the machine has room for at a time, since each of them takes long. */
+/* Splits points over several blocks where points are few and long. Each thread keeps at least eight steps of a sum, or two of a copy.
+ * Blocks of sums that share terms take long, so they are no more than the machine can hold at a time. */
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
@@ -505,8 +504,8 @@ static int kept_rows(nnc_kernel *k)
     return n == 0 ? other : n;
 }
 
-/* Resets `keep` when nothing is kept, so that it is not printed, and when it is more than a thread's registers hold: rows that are computed
- * (tmp) would need as much shared memory. */
+/* Resets `keep` when nothing is kept, so that it is not printed. Also resets it when it exceeds a thread's registers, except for computed
+ * rows (tmp), which would need as much shared memory. */
 static void drop_keep(nnc_kernel *k)
 {
     const int kept = kept_rows(k);
@@ -567,8 +566,8 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
     return (int)group;
 }
 
-/* Rows that fill the registers of an SM: a part of each is in shared memory instead, where that makes room for a second block, so that one
- * loads or stores while the other computes. Rows that fill its shared memory: as many threads as a block may have. */
+/* If rows fill an SM's registers, moves part of each to shared memory where a second block then fits: one transfers while the other
+ * computes. Rows that fill shared memory get the most threads that a block may have. */
 static void make_room(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid, one = *g;
@@ -583,7 +582,7 @@ static void make_room(nnc_kernel *k, const nnc_target *t)
             2 * (shared_bytes(k, g) + NNC_SM_block_shared) <= t->shared_bytes)
             return;
     } else if (g->keep == 0 && !fits &&
-               2 * g->threads <= MAX_THREADS) { /* one block: a larger one */
+               2 * g->threads <= MAX_THREADS) { /* only one block fits: makes it larger */
         g->threads = g->group = (int16_t)(2 * g->threads);
         if (nnc_cuda_derive(k, g))
             return;
@@ -595,7 +594,7 @@ static void make_room(nnc_kernel *k, const nnc_target *t)
     (void)nnc_cuda_derive(k, g);
 }
 
-/* has_to: no other schedule class supports its tmp buffers or reads contiguously. */
+/* has_to: no other schedule class supports the kernel's tmp buffers, or none reads contiguously. */
 static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 {
     nnc_kgrid *g = &k->grid;
@@ -639,7 +638,7 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
         return false;
     if (n >= 32 * (int64_t)t->sms)
         return true;
-    /* warps more than half full; 16 per column, and eight steps of a thread's sum */
+    /* warps more than half full; 16 per column, and eight steps of each thread's sum */
     const int64_t warps = (n + 31) / 32;
     return cu_split_stage(k) >= 0 && 2 * n > 32 * warps && warps * (longest / 16 / 8) >= 2 * t->sms;
 }
@@ -656,7 +655,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
         return false;
     g->cls = KC_column;
     g->axis = (int16_t)axis;
-    /* sums that share what they load, in registers: pairs of columns, also where these are no whole warps */
+    /* sums that share loads in registers: pairs of columns, even without full warps */
     const bool many = shares_terms(k) && k->axis[axis].extent % 2 == 0;
     g->vec = (int16_t)(many ? 2 : nnc_cuda_vec(k, axis));
     while (g->vec > 1 && !many && !columns_fill(k, t, g->vec, longest))

@@ -1,4 +1,4 @@
-/* schedule/schedule_pixels.c -- GPU kernels that write images of few channels channels-last: one thread computes all channels of several
+/* schedule/schedule_pixels.c -- GPU kernels that write images of few channels channels-last. One thread computes all channels of several
  * pixels, so that it loads vectors of each channel's plane and stores consecutive elements.
  *
  *     y[3 i + c] = f(x[i + plane c])      8 pixels a thread: 3 loads of 8 elements, a store of 24 */
@@ -72,7 +72,7 @@ bool nnc_pixel_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     if (n < 2 || n > FEW || nnc_kernel_scratch(k) > 0)
         return true;
     const int w = pixel_axis(k, v, n);
-    /* fewer threads than fill a quarter of the machine: one element each is faster */
+    /* with threads for less than a quarter of the machine, one element each is faster */
     if (w < 0 ||
         nnc_kernel_points(k, (1u << k->n_outer) - 1) / (n * pixels(k)) < nnc_cuda_resident(t) / 4)
         return true;

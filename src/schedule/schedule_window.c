@@ -81,7 +81,7 @@ static bool of_16_bits(const nnc_kernel *k)
     return all;
 }
 
-/* Operands that the window reads: of a concat, each of its parts. */
+/* Number of operands that the window reads; each part of a concat counts. */
 static int sources(const nnc_kernel *k, int a, int r)
 {
     int n = 0;
@@ -90,8 +90,8 @@ static int sources(const nnc_kernel *k, int a, int r)
     return n;
 }
 
-/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. Results beyond
- * those of vectors of 16 bytes have vectors of 8: each element of 16 bits is converted, so that longer strips save instructions. */
+/* Chooses the number of results with the fewest loads per result that leaves threads for a quarter of the machine. Longer strips may use
+ * vectors of 8 instead of 16 bytes: each element of 16 bits is converted, so that longer strips save instructions. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
     int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;
@@ -131,7 +131,7 @@ static int64_t magnitude(int64_t v)
     return v < 0 ? -v : v;
 }
 
-/* The pair of axes to group: among the outer axes that do not vary fastest, the one whose windows overlap most. */
+/* The pair of axes to group: of the outer axes that do not vary fastest, the one whose windows overlap most. */
 static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
 {
     int64_t nearest = INT64_MAX;
@@ -154,7 +154,7 @@ static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
 
 /* ---- walks ------------------------------------------------------------------------------------------------------------- */
 
-/* Columns that a strip of n results reads; where it is the whole axis, without those beyond the picture. */
+/* Columns that a strip of n results reads. A strip of the whole axis does not read those beyond the image. */
 static int columns(const nnc_kernel *k, int a, int r, int n)
 {
     int count = 0;
@@ -167,8 +167,8 @@ static int columns(const nnc_kernel *k, int a, int r, int n)
     return count ? count : places(k, a, r, n);
 }
 
-/* Instructions for a result of strips of n results, windows of `taps` elements by `rows`: elements of the source are loaded, each is
- * converted and asked for its place; weights are loaded and converted. Without what follows the sums. */
+/* Instructions per result, without those after the sums, of strips of n results with windows of `taps` by `rows` elements. Elements of the
+ * source are loaded, converted and checked for their place. Weights are loaded and converted. */
 static double strip_cost(const nnc_kernel *k, const int pair[2][2], int n, int vec)
 {
     const int64_t wide = k->axis[pair[0][0]].extent, taps = k->axis[pair[0][1]].extent,
@@ -195,8 +195,8 @@ double nnc_window_rounded(const nnc_target *t, int64_t threads, int block)
     return each < 1 ? 1 : (double)nnc_ceildiv(blocks, sms) / each;
 }
 
-/* Where strips of n results of a row take more instructions than the memory gives time for: rewrites the kernel as walks (*done) if these
- * take a twelfth fewer. False: out of memory. */
+/* Considers walks where strips of n results of a row take more instructions than memory time hides. Rewrites the kernel as walks (*done) if
+ * these take a twelfth fewer. False: out of memory. */
 static bool pick_walk(
     nnc_kernel *k, const nnc_target *t, int fast, int pair[2][2], int n, bool *done, nnc_arena *mem)
 {

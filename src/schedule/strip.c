@@ -1,10 +1,9 @@
-/* schedule/strip.c -- overlapping windows. Groups n neighbouring points of an outer axis (a strip; the axis then counts strips) and
- * unrolls the reduce axis that advances with it, so that each element that several windows of a strip read is one instruction, loaded
- * once.
+/* schedule/strip.c -- overlapping windows. Groups n neighbouring points of an outer axis (a strip; the axis then counts strips). Unrolls
+ * the reduce axis that advances with it. Each element that several windows of a strip read is then one instruction, loaded once.
  *
- *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2
+ *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2.
  *
- * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
+ * The strip reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
  * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers.
  *
  * The points of a strip may also be spread over the axis: y[i] and y[i + extent / 2] instead of y[2 i] and y[2 i + 1]. */
@@ -21,7 +20,7 @@ typedef struct writer {
     int64_t times, apart; /* point j of strip i is times i + apart j */
     int32_t *map[NNC_STRIP]; /* by instruction of `from`: its copy number j */
     int section; /* first instruction of the current section */
-    bool rows; /* at once: each point has its own row of a tmp buffer */
+    bool rows; /* rows at once: each point has its own row of a tmp buffer */
     bool oom, failed;
 } writer;
 
@@ -95,7 +94,7 @@ static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t times, int
     return out;
 }
 
-/* Removes guards that always hold. False: one never holds, so that a load is its fill value and a store does nothing. */
+/* Removes guards that always hold. False: one never holds, so a load gives its fill value and a store does nothing. */
 static bool settle(const nnc_kernel *k, nnc_kins *in)
 {
     uint8_t n = 0;
@@ -131,7 +130,7 @@ static bool inside(const nnc_kernel *k, const nnc_kins *in)
     return in->arg[0] < 0 && s.ok && s.lo >= 0 && s.hi < k->buf[in->buf].numel;
 }
 
-/* Guards an access of copy j so that it happens only within the axis; a load that has no guard yet gives 0 beyond it. */
+/* Guards an access of copy j to stay within the axis. A load without other guards gives 0 beyond it. */
 static void guard_end(writer *w, nnc_kins *in, int a, int64_t n, int j)
 {
     nnc_kguard *g = ARENA_NEW(w->a, nnc_kguard, in->n_guard + 1);
@@ -183,7 +182,7 @@ static void strip_one(writer *w, int32_t id, int a, int64_t n, int j, bool ragge
         w->map[j][id] = put_settled(w, &c);
 }
 
-/* Each instruction for all points in turn, or (`whole`) all instructions for each point in turn. */
+/* Writes a section: each instruction for all points in turn or, with `whole`, all instructions for each point in turn. */
 static void strip_section(writer *w, int32_t begin, int32_t end, int a, int n, bool whole)
 {
     bool ragged = w->from->axis[a].extent % n != 0;
@@ -318,7 +317,7 @@ static bool rewrite(writer *w, nnc_kernel *k, int a, int n, int r, int32_t *sum)
         else
             strip_section(w, g->body0, g->body1, a, n, false);
         to->body1 = to->post0 = w->k.n_ins;
-        /* a function's value is used before the next point's is computed: few are live */
+        /* a function's value is used before the next point's is computed, so few are live */
         strip_section(w, g->post0, g->post1, a, n, true);
         to->post1 = w->k.n_ins;
     }

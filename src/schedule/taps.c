@@ -1,28 +1,28 @@
-/* schedule/taps.c -- gradients of depthwise weights on a GPU, channels last: each element of a window is a sum over all places of images,
+/* schedule/taps.c -- gradients of depthwise weights on a GPU, channels last. Each element of a window is a sum over all places of images.
  *
- *     for r: for s: for i: for y: for x: dw[r][s] += source[i][y + r][x + s] dy[i][y][x]
+ *     for r: for s: for i: for y: for x: dw[r][s] += source[i][y + r][x + s] dy[i][y][x].
  *
  * As points of their own, each of these sums loads and converts two values for one product. Here a thread has the sums of a row of the
- * window, and the places of a row are divided into blocks, which are written out: of a 5x5 window and 7 places, 18 loads for 35 products.
- * With all rows of the window these would be 62 for 175; but those kernels took four times as long to compile, and their second launch,
- * which adds up 25 sums of few points, took as long as the first one. */
+ * window. The places of a row are divided into unrolled blocks: a 5x5 window and 7 places take 18 loads for 35 products. All rows of the
+ * window would take 62 loads for 175. But such kernels compile four times as long, and their second launch, which adds up 25 sums of few
+ * points, takes as long as the first. */
 #include "schedule/schedule.h"
 
 enum {
     MOST_SUMS = 8, /* of a point: all elements of small windows */
     MOST_TAPS = 8, /* of the window, along one dimension */
-    WIDEST = 8, /* places that are written out */
+    WIDEST = 8, /* most places of an unrolled block */
     LEAST_SUMMED = 1024 /* places */
 };
 
 typedef struct taps {
     int axis[2],
         place
-            [2]; /* the window's outer axes, slowest first, and the reduce axes of the places; axis[0] -1: there is one */
+            [2]; /* the window's outer axes, slowest first, and the places' reduce axes; axis[0] -1: there is only one */
     int32_t source, other; /* loads */
 } taps;
 
-/* The reduce axis along which the load moves like along outer axis a, by an integer factor; -1: none. */
+/* The reduce axis along which the load moves like along outer axis a, times an integer; -1: none. */
 static int place_of(const nnc_kernel *k, const nnc_kins *in, int a)
 {
     for (int r = k->n_outer; r < k->n_axis; r++)
@@ -32,7 +32,7 @@ static int place_of(const nnc_kernel *k, const nnc_kins *in, int a)
     return -1;
 }
 
-/* The two loads of the only product, of which one moves along the window's elements. */
+/* Finds the two loads of the only product. One of them moves along the window's elements. */
 static bool find_loads(const nnc_kernel *k, taps *t)
 {
     const nnc_kstage *s = &k->stage[0];
@@ -91,7 +91,7 @@ static bool find_taps(const nnc_kernel *k, taps *t)
            k->ins[t->other].at.k[fast] == 1 && k->axis[t->axis[1]].extent <= MOST_TAPS;
 }
 
-/* Places of a block: few beyond the row's end, and few columns of the source for each. */
+/* Places of a block: with few beyond the row's end, and few source columns per place. */
 static int64_t block_of(int64_t places, int64_t columns, int64_t stride)
 {
     int64_t best = 1;
@@ -106,7 +106,7 @@ static int64_t block_of(int64_t places, int64_t columns, int64_t stride)
     return best;
 }
 
-/* Loads beyond the row's end are zeros. */
+/* Guards loads beyond the row's end, which give zeros. */
 static bool guard_end(nnc_kernel *k, const taps *t, int x, int64_t n, int64_t places, nnc_arena *a)
 {
     const int32_t loads[] = {t->source, t->other};
@@ -146,7 +146,7 @@ bool nnc_tap_strips(nnc_kernel *k, const nnc_target *target, nnc_arena *mem)
         return true;
     int64_t n = block_of(places, wide, stride);
     if (places % n != 0 && !(nnc_kins_is_zero(k, fill) && fill < t.source && fill < t.other))
-        n = 1; /* there is no zero to load instead */
+        n = 1; /* loads beyond the end cannot give zeros */
     if (n > 1 && n < places) {
         if (!nnc_kernel_divide(k, x, x + 1, KA_reduce, n, mem) ||
             (places % n != 0 && !guard_end(k, &t, x, n, places, mem)))

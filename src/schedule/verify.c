@@ -1,7 +1,7 @@
 /* schedule/verify.c -- verifies that a schedule fits the kernel's axes and that derived values printed with it are right. */
 #include "schedule/schedule.h"
 
-/* The choices of a GPU kernel are possible, and the remaining fields follow from them. */
+/* Checks that the choices of a GPU kernel are possible, and that the remaining fields follow from them. */
 static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kgrid *g = &k->grid;
@@ -53,7 +53,7 @@ static uint32_t tiles(const nnc_kernel *k)
     return set;
 }
 
-/* Transposing tiles: one stage without own axes, vectors of a power of 2 up to 16 that divides both tiles. */
+/* Checks transposing tiles: one stage without own axes, vectors of a power of 2 up to 16 that divides both tiles. */
 static bool squares_ok(const nnc_kernel *k, int v)
 {
     const nnc_kschedule *s = &k->sched;
@@ -64,7 +64,7 @@ static bool squares_ok(const nnc_kernel *k, int v)
            tiles(k) == 1u << a;
 }
 
-/* May axis a be unrolled, beside vector axis v? Beside an inner one it is the only tiled axis. */
+/* May axis a be unrolled with vector axis v? With an inner vector axis, a must be the only tiled axis. */
 static bool unroll_ok(const nnc_kernel *k, int v, int a)
 {
     const nnc_kschedule *s = &k->sched;
@@ -87,7 +87,7 @@ static bool has_ring(const nnc_kschedule *s, int axis)
     return nnc_sched_has_for(s, KD_ring, axis);
 }
 
-/* Directive i is a ring, whose axis advances one by one within a work item. */
+/* Checks directive i, a ring, whose axis must advance one by one within a work item. */
 static const char *ring_wrong(const nnc_kernel *k, const nnc_kform *form, int i)
 {
     const nnc_kschedule *s = &k->sched;
@@ -115,7 +115,7 @@ static const char *panel_wrong(const nnc_kernel *k)
                                                                   : "the panel has another size";
 }
 
-/* Where points run in order, a schedule says only which elements are computed at once and by which thread. */
+/* Checks a kernel whose points run in order. Its schedule only chooses elements computed at once and by which thread. */
 static const char *ordered_wrong(const nnc_kernel *k, int v)
 {
     const nnc_kschedule *s = &k->sched;
@@ -129,7 +129,7 @@ static const char *ordered_wrong(const nnc_kernel *k, int v)
     return v >= 0 && k->axis[v].seq ? "vectors run along an axis whose points run in order" : NULL;
 }
 
-/* What is wrong with a CPU schedule, or NULL. part: it is one of a kernel, whose tiles hold blocks of rows. */
+/* What is wrong with a CPU schedule, or NULL. part: the kernel is part of another, and its tiles hold blocks of rows. */
 static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form, bool part)
 {
     const nnc_kschedule *s = &k->sched;
@@ -181,7 +181,7 @@ static nnc_status directives_ok(const nnc_kernel *k, bool part, nnc_sink *sink)
     return wrong ? nnc_bad_kernel(k, sink, wrong) : NNC_OK;
 }
 
-/* A kernel in parts: each of them has one vector axis, and is a kernel that could run alone. */
+/* Checks a kernel in parts. Each part has one vector axis, and must be valid as a kernel of its own. */
 static nnc_status parts_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kschedule *s = &k->sched;

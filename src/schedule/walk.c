@@ -1,37 +1,38 @@
-/* schedule/walk.c -- windows of which a GPU's thread computes several rows, one after the other (a walk):
+/* schedule/walk.c -- windows of which a GPU's thread computes several rows, one after the other (a walk).
  *
- *     for m0: for r0: sum[m0] += x[m0 + r0] w[r0]; store y[m0]
+ *     for m0: for r0: sum[m0] += x[m0 + r0] w[r0]; store y[m0].
  *
- * The kernel's text says that, with a map axis for the rows. The emitter (codegen/cuda_walk.c) goes through the rows of x instead: each is
- * loaded and converted once, while the one before is summed, and added to the sums of all rows of results that see it:
+ * The kernel's text says that, with a map axis for the rows. The emitter (codegen/cuda_walk.c) goes through the rows of x instead. Each is
+ * loaded and converted once, while the previous row is added to the sums of all result rows that see it.
  *
- *     for t: for r0: sum[t - r0] += x[t] w[r0]; store y[t - last r0]
+ *     for t: for r0: sum[t - r0] += x[t] w[r0]; store y[t - last r0].
  *
- * so that only as many sums as the window has rows are in registers, and each new one lies in the register of the one before. */
+ * So registers hold only as many sums as the window has rows, and each new one uses the register of the one before. */
 #include "schedule/schedule.h"
 
 enum {
-    MOST_ROWS = 8, /* of the window: the loop over these is unrolled */
+    MOST_ROWS = 8, /* rows of the window: the loop over these is unrolled */
     VEC = 2, /* channels of a thread */
     WIDEST = 8, /* results of a thread along the row */
     THREADS = 64, /* small blocks: the last ones of the busiest SM wait least */
     FEW_REGISTERS = 128, /* eight blocks of an SM */
     REGISTERS = 168, /* six */
-    OTHER_REGISTERS = 20, /* addresses, places, what the compiler adds */
-    MOST_REGISTERS = 176, /* by nnc_walk_registers, which counts values that never live at once */
+    OTHER_REGISTERS = 20, /* addresses, places, temporaries of the compiler */
+    MOST_REGISTERS =
+        176, /* by nnc_walk_registers, which also counts values that are never live at once */
     LEAST_ROWS = 4 /* of results */
 };
 
 /* ---- finding -------------------------------------------------------------------------------------------------------- */
 
-/* A guard of the rows of the source: of the walk's place alone. */
+/* Is q a guard on the source's rows, which depends only on the walk's place? */
 static bool is_row(const nnc_kernel *k, const nnc_walk *w, const nnc_kguard *q)
 {
     const uint32_t own = nnc_affine_axes(&q->e) >> k->n_outer << k->n_outer;
     return q->e.k[w->map] == 1 && q->e.k[w->taps] == 1 && own == ((1u << w->map) | (1u << w->taps));
 }
 
-/* A load of the source moves along both axes; its guards are those of columns, and one of rows, the same for all sources. */
+/* Is the load one of the source? It moves along both axes; its guards are on columns, plus one on rows that all sources share. */
 static bool is_source(const nnc_kernel *k, nnc_walk *w, const nnc_kins *in)
 {
     int rows = 0;
@@ -56,7 +57,7 @@ static bool is_weight(const nnc_walk *w, const nnc_kins *in)
     return in->at.k[w->map] == 0 && in->at.k[w->taps] != 0 && in->n_guard == 0;
 }
 
-/* The body is products of sources and weights and their sums. */
+/* Does the body consist of products of sources and weights and their sums? */
 static bool body_ok(const nnc_kernel *k, nnc_walk *w, const nnc_kins *in)
 {
     const nnc_dtype d = in->buf >= 0 ? k->buf[in->buf].dtype : DT_f32;
@@ -71,7 +72,7 @@ static bool body_ok(const nnc_kernel *k, nnc_walk *w, const nnc_kins *in)
     }
 }
 
-/* Every window has a row of the source: the first and the last row of the source that a walk reads are within it. */
+/* Does every window contain a row of the source, since the first and the last source row of a walk are inside? */
 static bool rows_ok(const nnc_kernel *k, const nnc_walk *w)
 {
     if (!w->row)
@@ -111,7 +112,8 @@ bool nnc_walk_of(const nnc_kernel *k, nnc_walk *w)
 
 /* ---- rewriting ------------------------------------------------------------------------------------------------------ */
 
-/* How the source moves along rows (1) or against them (-1) as the taps advance; 0: not in steps of one row, or an index is read. */
+/* Direction in which the source moves as the taps advance: 1 along rows, -1 against them; 0: not in steps of one row, or an index is
+ * read. */
 static int direction(const nnc_kernel *k, int rows, int taps)
 {
     int way = 0;
@@ -129,7 +131,7 @@ static int direction(const nnc_kernel *k, int rows, int taps)
     return way;
 }
 
-/* Counts axis a downwards in a form. */
+/* Reverses axis a in a form. */
 static void turn(nnc_affine *e, int a, int64_t extent)
 {
     e->c += e->k[a] * (extent - 1);
@@ -177,14 +179,14 @@ int nnc_walk_registers(const nnc_kernel *k, const nnc_walk *w)
     return VEC * (sums * taps + weights * taps + w->sources) + w->sources + OTHER_REGISTERS;
 }
 
-/* Registers that a thread may have: blocks of an SM follow. */
+/* Limit of registers per thread, which determines the blocks of an SM. */
 static int registers_of(const nnc_kernel *k, const nnc_walk *w)
 {
     return nnc_walk_registers(k, w) <= FEW_REGISTERS + 8 ? FEW_REGISTERS : REGISTERS;
 }
 
-/* Instructions for a result without what follows the sums: elements of the source are loaded, converted and, at the edge, asked for their
- * place; weights are loaded once; a row has some of its own. */
+/* Instructions per result, without those after the sums. Elements of the source are loaded, converted and, at the edge, checked for their
+ * place. Weights are loaded once. A row has some of its own. */
 static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t results)
 {
     const double taps = (double)k->axis[w->taps].extent, walks = (double)k->axis[rows].extent;
@@ -203,7 +205,7 @@ static double cost_of(const nnc_kernel *k, const nnc_walk *w, int rows, int64_t 
     return (read * row + walks * once) / (double)(results * VEC);
 }
 
-/* The same by what a walk waits for: each row is loaded while the one before is summed, which takes no less than the memory's latency. */
+/* The same by latency: each row is loaded while the one before is summed, which takes at least the memory's latency. */
 static double waiting_of(
     const nnc_kernel *k, const nnc_walk *w, const nnc_target *t, int64_t threads, int64_t results)
 {
@@ -215,7 +217,7 @@ static double waiting_of(
            (double)results;
 }
 
-/* Rewrites k as walks of n by m results; *cost: instructions for a result, negative where it is none. False: out of memory. */
+/* Rewrites k as walks of n by m results; *cost: instructions per result, negative if k is no walk. False: out of memory. */
 static bool try_walk(nnc_kernel *k, const nnc_target *t, const int pair[2][2], int n, int64_t m,
     double *cost, nnc_arena *mem)
 {
@@ -231,7 +233,7 @@ static bool try_walk(nnc_kernel *k, const nnc_target *t, const int pair[2][2], i
         return true;
     const int64_t threads = nnc_kernel_points(k, (1u << k->n_outer) - 1) / VEC;
     const double waiting = waiting_of(k, &w, t, threads, results);
-    /* the strips' part of a row is in the sources and terms of one strip */
+    /* the cost of a row includes one strip's sources and terms */
     *cost = cost_of(k, &w, b, image) * (double)k->axis[a].extent *
             nnc_window_rounded(t, threads, THREADS);
     *cost = waiting > *cost ? waiting : *cost;
