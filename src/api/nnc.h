@@ -110,8 +110,8 @@ NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *s
 NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 /* True when the file starts like an artifact. */
 NNC_API bool nnc_is_artifact(const char *file);
-/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes); of a CPU's: "llvm", "asm"; of a
- * GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
+/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes). Only of a CPU's: "llvm", "asm".
+ * Only of a GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* The same written to a file. "onnx": weights that are too many for it lie in FILE.data. */
@@ -137,16 +137,17 @@ NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *b
  *     ...
  *     nnc_session_destroy(s);  nnc_artifact_destroy(seven);  nnc_artifact_destroy(a);
  */
-/* The model of `a` planned for the args ("set") and shapes of o, with the flags that a was compiled with; args and extents that o does
- * not give are those of a. Weights are read from where a has them. NNC_E_DEVICE: e is another machine than a was compiled for, or has
- * other plug-ins. The caller owns *out and destroys it like every artifact, before or after a. `a` keeps the 8 plans that were asked
- * for most recently: asked for again, the same plan comes back at once, also where its earlier owners have destroyed theirs. Of an
- * artifact that was itself made for other shapes, the model, args and recent plans are those of the one that it was made from. Called
- * by the thread that uses e; others may run sessions of a and destroy artifacts at the same time. */
+/* The model of `a` planned for the args ("set") and shapes of o, with the flags that a was compiled with. Args and extents missing in
+ * o are those of a. Weights are read from where a has them. NNC_E_DEVICE: e is another machine than a was compiled for, or has other
+ * plug-ins. The caller owns *out and destroys it like every artifact, before or after a. `a` keeps the 8 plans requested last: such a
+ * plan is returned at once, even after its earlier owners destroyed theirs. If `a` was itself made for other shapes, the model, args
+ * and recent plans are those of its original artifact. Called by the thread that uses e; others may run sessions of a and destroy
+ * artifacts at the same time. */
 NNC_API nnc_status nnc_artifact_for(
     nnc_env *e, nnc_artifact *a, const nnc_open_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
-/* Sessions of a, of which there are none yet, share weights and what is made of them with those of `with`, another model: for graphs in
- * text form, compiled once for each shape. Weights in the caller's memory are the same where name and address are: they must not change. */
+/* Lets sessions of a, of which there are none yet, share weights with those of `with`, another model. Packed and folded weights are shared,
+ * too. For graphs in text form, compiled once for each shape. Weights in the caller's memory are the same where name and address are: they
+ * must not change. */
 NNC_API void nnc_artifact_share(nnc_artifact *a, nnc_artifact *with);
 /* That model, to be compiled with other flags, or looked at. The caller closes it, before it destroys a. NULL: rejected, reason in the
  * sink. */
@@ -175,8 +176,8 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
  * of the gather or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the
  * host. */
 NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
-/* Without copies: row-major memory of an input, which the caller writes and then passes to nnc_session_input, and of an output of the last
- * run, valid until the next one. NULL: the host cannot access it. */
+/* Memory for access without copies, row-major. The caller writes an input's and then passes it to nnc_session_input; an output's is that
+ * of the last run, valid until the next. NULL: the host cannot access it. */
 NNC_API void *nnc_session_input_memory(nnc_session *s, int i);
 NNC_API const void *nnc_session_output_memory(nnc_session *s, int i);
 NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
@@ -232,19 +233,19 @@ NNC_API int nnc_trainer_inputs(const nnc_trainer *t);
 NNC_API const char *nnc_trainer_input_name(const nnc_trainer *t, int i);
 NNC_API const nnc_type *nnc_trainer_input_type(const nnc_trainer *t, int i);
 /* Takes a step with a batch: batch[i], row-major, for input i. With accumulate=N every Nth batch ends a step of N. NNC_E_DIFFERS: the loss
- * is NaN or infinite; no weight has changed, and the next batch begins a step (on-nan=skip: not a failure, the step is left out and
- * every state is as before it). NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly updated:
- * nnc_trainer_read_checkpoint makes them whole. */
+ * is NaN or infinite; no weight has changed, and the next batch begins a step. With on-nan=skip that is no failure: the step is left out
+ * and every state is as before it. NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly
+ * updated: nnc_trainer_read_checkpoint makes them whole. */
 NNC_API nnc_status nnc_trainer_step(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
 /* The loss and the predictions of a batch as they are now, with running statistics and without dropout. Changes no state. */
 NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
-/* The loss of the last batch, of a step or an evaluation; and how many of its targets have the largest prediction (NaN: the loss has no
- * classes). NaN before the first. */
+/* The loss of the last batch, of a step or an evaluation, and how many of its targets have the largest prediction. That number is NaN
+ * if the loss has no classes. Both are NaN before the first batch. */
 NNC_API double nnc_trainer_loss(const nnc_trainer *t);
 NNC_API double nnc_trainer_correct(const nnc_trainer *t);
-/* With the option grad-inputs: the gradient of the loss of the last batch that nnc_trainer_step took with respect to input i of a batch, of
- * that input's type; with several replicas or micro-batches, of each one's own loss. NNC_E_USAGE: without the option, before the first
- * step, or of an input that is no model's input of floats. */
+/* With the option grad-inputs: the gradient of the loss of nnc_trainer_step's last batch with respect to input i, of that input's type.
+ * With several replicas or micro-batches it is that of each one's own loss. NNC_E_USAGE: without the option, before the first step, or of
+ * an input that is no model's input of floats. */
 NNC_API nnc_status nnc_trainer_gradient(const nnc_trainer *t, int i, void *data, nnc_sink *sink) NNC_MUST;
 /* Steps so far, those before the checkpoint included; those that on-nan=skip left out in this trainer. */
 NNC_API int64_t nnc_trainer_steps(const nnc_trainer *t);
@@ -255,9 +256,9 @@ NNC_API nnc_status nnc_trainer_set_rate(nnc_trainer *t, double rate, nnc_sink *s
 /* Writes the weights and running statistics by their names: .safetensors or .npz. */
 NNC_API nnc_status nnc_trainer_save(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 /* Everything that the next step depends on but the data. It is written atomically after a whole step, and read into a trainer of the same
- * model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate);
- * NNC_E_DIFFERS: a state is not finite, and nothing was written; NNC_E_MODEL: the file is damaged or of another training, and the message
- * lists what differs: read a good one before the next step, or destroy the trainer. */
+ * model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate).
+ * NNC_E_DIFFERS: a state is not finite, and nothing was written. NNC_E_MODEL: the file is damaged or of another training; the message
+ * lists what differs. Then read a good one before the next step, or destroy the trainer. */
 NNC_API nnc_status nnc_trainer_write_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 
@@ -267,8 +268,8 @@ NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file,
 NNC_API nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink) NNC_MUST;
-/* Reads a tensor file (.npy; .npz or .safetensors, in which it has this name; .bin, .raw: row-major numbers) as row-major data of type
- * `want` for input `name`; the caller frees *data with nnc_free. FILE:TENSOR names a tensor of another name. */
+/* Reads a tensor file as row-major data of type `want` for input `name`; the caller frees *data with nnc_free. Files: .npy; .npz or
+ * .safetensors with a tensor of this name; .bin or .raw of row-major numbers. FILE:TENSOR names a tensor of another name. */
 NNC_API nnc_status nnc_read_input(
     const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink) NNC_MUST;
 /* Writes it in the format of the file's extension: .npy, .npz, .safetensors, .bin, .raw. */
@@ -279,8 +280,8 @@ NNC_API nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink 
 /* Writes the weights of the model, read or generated, by their names, in these formats. */
 NNC_API nnc_status nnc_model_write_weights(
     const nnc_model *m, const char *file, nnc_sink *sink) NNC_MUST;
-/* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed; indices are valid for the
- * tables that they index. */
+/* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed. Indices are valid for
+ * their tables. */
 NNC_API nnc_status nnc_artifact_fill_input(const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
 /* Fills an input with numbers that depend only on its name, type and seed: uniform in [-1, 1); integers 0..9; bool. */
 NNC_API void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);

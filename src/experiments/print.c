@@ -114,7 +114,7 @@ static bool is_reduced(const nnc_experiment_run *r)
     return r->reduced.taken && !r->reduced.why && isnan(r->here.value[QUANTITY_time]);
 }
 
-/* What has the reason why there is no number of this machine, or only one of the smaller sizes; its `why` is NULL: there is none. */
+/* The part of r whose `why` says why this machine has no number, or only one of the smaller sizes. NULL there: no reason. */
 static const nnc_taken *lacking(const nnc_experiment_run *r)
 {
     return r->here.why ? &r->here : &r->reduced;

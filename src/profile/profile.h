@@ -1,5 +1,5 @@
-/* profile/profile.h -- nnc profile: where the time of a run goes, by command, op, kernel, layer or device, beside the least time of each
- * and what bounds it; measured, or predicted for described hardware. */
+/* profile/profile.h -- nnc profile: where a run's time goes, by command, op, kernel, layer or device. Each has its least time and what
+ * bounds it. Times are measured, or predicted for described hardware. */
 #ifndef NNC_PROFILE_H
 #define NNC_PROFILE_H
 

@@ -12,8 +12,8 @@
 /* Below this share of its limit something else takes the time: functions, index arithmetic, latencies. Products on a CPU reach 0.41 to 0.49
  * of what its threads compute (bench/results/sweep-2026-11-30.txt), and are bound by it. */
 #define FAR 0.4
-/* Share of the CPU, and of the least time in the time, below which others took most of it: as many threads of others want the cores as of
- * this program. */
+/* Other programs took most of the time if this one's share of the CPU, and the least time's share of its time, are below this. Then
+ * others have as many threads for the cores as this program. */
 #define CROWDED 0.5
 /* Linux leaves a thread the core for at least so long: most runs of one thread that are shorter meet no other program. */
 #define SLICE_MS 0.75

@@ -1,5 +1,5 @@
 /* report/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions for the same reason are one
- * group, and those of layers that differ in numbers, as repeated layers do, one row with ranges, a count and a sum. --verbose lists
+ * group. Those of layers that differ in numbers, as repeated layers do, are one row with ranges, a count and a sum. --verbose lists
  * each. */
 #include "report/report.h"
 #include "session/session.h"

@@ -1,7 +1,7 @@
-/* session/budget.c -- --memory-budget: of several ways to divide what a training step keeps from what it computes again
- * (passes/recompute.c) the one that is expected to take least time among those whose plan fits. The passes before recompute run once for
- * all ways. Memory and time of each are estimated from the graph that recompute leaves (plan/estimate.c), and few are planned, without
- * machine code: the fastest by estimate of those that may fit, until one does. */
+/* session/budget.c -- --memory-budget divides what a training step keeps from what it computes again (passes/recompute.c). Of several
+ * ways whose plan fits it takes the one that is expected to take least time. The passes before recompute run once for all ways. Memory
+ * and time of each are estimated from the graph that recompute leaves (plan/estimate.c). Few are planned, without machine code: the
+ * fastest by estimate of those that may fit, until one does. */
 #include "session/session.h"
 #include <string.h>
 

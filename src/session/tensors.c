@@ -32,7 +32,7 @@ static const nnc_tensor_entry *pick(const nnc_tensors *t, const char *name)
     return unnamed ? nnc_tensors_at(t, 0) : nnc_tensors_find(t, name);
 }
 
-/* Reads the tensor for input `name` to *data, or to new memory where that is NULL; or notes why it does not fit, and *data is NULL then. */
+/* Reads the tensor for input `name` to *data, or to new memory if NULL. If it does not fit, notes why; *data is NULL then. */
 static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, const char *name,
     const char *where, const nnc_type *want, nnc_mismatch *m, void **data, nnc_sink *sink)
 {

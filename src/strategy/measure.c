@@ -194,8 +194,8 @@ static bool computes_gradients(const measure *s, int i)
     return true;
 }
 
-/* A product that adds its result, the gradient, to the weight: where strategies come between the two, the product remains, and the update
- * is what it is in a plan that accumulates (add_updates). */
+/* A product that adds its result, the gradient, to the weight. Where strategies come between the two, the product remains, and the update
+ * is that of a plan that accumulates (add_updates). */
 static bool is_gradient_and_update(const measure *s, int i)
 {
     const char *class = s->plan->cmd[i].op_class;
@@ -533,8 +533,8 @@ static nnc_status compile_adding(nnc_env *e, const nnc_model *m, const nnc_train
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
-    /* An iteration's micro-batches take the place of --accumulate, and gradients have a row of their own: a plan that accumulates
-     * would have their sums among the optimizer's states. */
+    /* An iteration's micro-batches replace --accumulate, and gradients have a row of their own. A plan that accumulates would
+     * have their sums among the optimizer's states. */
     nnc_training step = training ? *training : (nnc_training){0};
     step.accumulate = 1;
     training = training ? &step : NULL;

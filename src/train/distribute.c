@@ -7,9 +7,9 @@
  * runs. Then comes the optimizer, once.
  *
  * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division, once
- * a step. So all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses
- * that are means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm. Running
- * statistics move by the mean over the replicas, so that these are alike, too.
+ * a step. So all copies of a weight are updated alike. For losses that are means over the samples the step is that of one device with the
+ * whole batch, up to rounding. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm. Running statistics
+ * move by the mean over the replicas, so that these are alike, too.
  *
  * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2
  * the gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.

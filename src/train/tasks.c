@@ -8,8 +8,8 @@
 
 /* ---- uses ---------------------------------------------------------------------------------------------------------------- */
 
-/* need[i]: node i is computed for an output (with `gradients` also for those of inputs), or with `sums` for the new
- * value of a state that sums gradients (with `statistics` of any that accumulates). */
+/* need[i]: node i is computed for an output, with `gradients` also for the gradients of inputs. Or with `sums` for
+ * the new value of a state that sums gradients, with `statistics` of any that accumulates. */
 static bool *find_needed(const step_facts *f, bool gradients, bool sums, bool statistics)
 {
     const nnc_graph *s = f->s;

@@ -1,7 +1,7 @@
 /* train/train.h -- from a model to the graph of a training step.
  *
- * The graph computes the loss of a batch and updates its params: weights by their gradients (autodiff/), moments of the optimizer, and
- * running statistics of batch norms. Passes, plan and devices treat it like any other graph. `main` computes the loss, `step` the rest. */
+ * The graph computes a batch's loss and updates its params: weights by their gradients (autodiff/), moments of the optimizer, and running
+ * statistics of batch norms. Passes, plan and devices treat it like any other graph. `main` computes the loss, `step` the rest. */
 #ifndef NNC_TRAIN_H
 #define NNC_TRAIN_H
 

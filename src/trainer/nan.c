@@ -2,8 +2,8 @@
  *
  * A step's updates follow only a finite loss, so that the states are still those from before the step whose loss is not. That step runs
  * once more as a graph that also counts, for each layer, the numbers of its result that are not finite. Where a state is not finite
- * already, an earlier update made it so. The steps since the last checkpoint (without one, since the first) run once more, with a look at
- * all states after each, until the first bad one is known. Then that step is examined. Over ranks the others follow the programs of the
+ * already, an earlier update made it so. The steps since the last checkpoint (without one, since the first) run once more. All states are
+ * checked after each, until the first bad one is known. Then that step is examined. Over ranks the others follow the programs of the
  * training only: rank 0 does all of this by itself, with copies of the states. */
 #include "session/session.h"
 #include "session/train.h"
