@@ -1,5 +1,5 @@
-/* base/limits.h -- what this process may use of the machine: its memory and CPUs less the limits of control groups, which containers, Slurm
- * and systemd set, and of the process (ulimit). */
+/* base/limits.h -- memory and CPUs that this process may use. Limits come from control groups, which containers, Slurm and systemd set, and
+ * from the process (ulimit). */
 #ifndef NNC_LIMITS_H
 #define NNC_LIMITS_H
 

@@ -1,6 +1,6 @@
-/* comm/self.c -- the transport between threads of one process. A message goes straight from the sender's memory into the receiver's when
- * the second of the two calls comes; until then the first one is in a list. So a send is done only when it was received: what waits here
- * in a circle would hang with any transport. */
+/* comm/self.c -- the transport between threads of one process. A message goes from the sender's memory into the receiver's when the
+ * second of the two calls comes. Until then the first one is in a list. So a send is done only when it was received: what waits here in
+ * a circle would hang with any transport. */
 #include "comm/internal.h"
 #include <sched.h>
 #include <string.h>

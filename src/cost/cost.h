@@ -121,8 +121,8 @@ static inline double nnc_target_issue(const nnc_target *t)
 
 /* ---- generated kernels of GPUs (gpu.c) --------------------------------------------------------------------------------------- */
 
-/* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,
- * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
+/* True when generated kernels should compute a convolution of one input channel per group instead of the convolution engine. It has
+ * `taps` weights of type d per result. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* A product y[rows, outputs] of few rows on a GPU, for each of `matrices` weights of [outputs, terms]. */
 #define NNC_ROWS 4 /* rows whose sums a kernel keeps in registers */
@@ -132,8 +132,8 @@ typedef struct nnc_row_product {
     bool tf32;
     nnc_ask_kind kind; /* of the contraction that a library computes otherwise */
 } nnc_row_product;
-/* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library; *why (may be
- * NULL; static per thread) has both estimates, where there is a library and a kernel. */
+/* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library. *why (may be
+ * NULL; static per thread) has both estimates, if there are a library and a kernel. */
 bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why);
 
 #endif

@@ -112,9 +112,8 @@ typedef enum nnc_cuda_lib {
     CUDA__LIBS
 } nnc_cuda_lib;
 
-/* Returns the table of a library, opening it on the first call; NULL when it is missing or lacks a required function
- * (NNC_E_DEVICE, reason in the sink). The table lives as long as the process. NNC_CUDA(cudart,
- * sink)->cudaMalloc(...) is the typed form. */
+/* Returns the table of a library, opening it on the first call. NULL when it is missing or lacks a required function (NNC_E_DEVICE,
+ * reason in the sink). The table lives as long as the process. NNC_CUDA(cudart, sink)->cudaMalloc(...) is the typed form. */
 const void *nnc_cuda_table(nnc_cuda_lib lib, nnc_sink *sink);
 #define NNC_CUDA(lib, sink) ((const nnc_cuda_##lib *)nnc_cuda_table(CUDA_##lib, sink))
 
@@ -216,7 +215,7 @@ typedef struct nnc_nvrtc_target {
     char version[32]; /* "13.0" and a mark that distinguishes its builds; part of cache keys */
 } nnc_nvrtc_target;
 
-/* Chooses machine code for `sm`. The first fallback is machine code for an older GPU of the same generation, which sm runs as it is; the
+/* Chooses machine code for `sm`. The first fallback is machine code for an older GPU of the same generation, which sm runs as it is. The
  * second is PTX, which the driver compiles. Fallbacks are noted in the sink. NNC_E_DEVICE: no NVRTC, or none that supports a GPU this old;
  * the message says what to install. `cache` (or NULL) keeps the list of supported architectures, so that NVRTC need not be opened for
  * it. */

@@ -1,5 +1,5 @@
 /* cuda/failure.c -- what errors of CUDA's runtime mean to the user: busy, divided and exclusive GPUs, MPS, drivers that are too old or
- * not started. The meaning of each error is that of driver_types.h (CUDA 12.8 to 13.2); causes are asked of the driver and of NVML, which
+ * not started. The meaning of each error is that of driver_types.h (CUDA 12.8 to 13.2). Causes come from the driver and NVML, which
  * answer also where no context can be made. */
 #include "cuda/internal.h"
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* engines/cudnn.c -- the engine "cudnn": convolutions on NVIDIA GPUs, and kernels of attention (cudnn_attend.c).
  *
  * choose() goes by rules (cudnn_rule.c), so that a plan is the same on every machine. load_call() asks cuDNN on the device, within the
- * plan's workspace: for the plan cached for this call, cuDNN version and GPU, otherwise for the first configuration of the heuristics
- * that can be finalized. */
+ * plan's workspace. It takes the plan cached for this call, cuDNN version and GPU, otherwise the heuristics' first configuration that
+ * can be finalized. */
 #include "engines/cudnn.h"
 #include "engines/cudnn_attend.h"
 #include "engines/tune.h"

@@ -1,5 +1,5 @@
 /* engines/cudnn_graph.c -- builds the cuDNN graph of a call. Precompiled engines support the order sum, bias, relu but not the call's
- * order bias, sum, relu; so the sum comes first: both are f32 additions, only rounded in another order. */
+ * order bias, sum, relu. So the sum comes first: both are f32 additions, rounded in another order. */
 #include "engines/cudnn.h"
 #include <string.h>
 
@@ -31,7 +31,7 @@ static const nnc_type *result_of(const nnc_call *c)
     return c->kind == CALL_conv ? &c->dst : c->kind == CALL_conv_transpose ? &c->src : &c->wei;
 }
 
-/* True where the convolution has as many windows as places in its result: cuDNN cannot leave out the last ones, which the gradient of a
+/* True where the convolution has as many windows as places in its result. cuDNN cannot leave out the last ones, which the gradient of a
  * transposed convolution with output_padding may have. */
 static bool windows_match(const nnc_call *c)
 {

@@ -1,8 +1,8 @@
 /* runtime/exec.c -- the executor: loads a plan onto devices and executes its commands. Engines, memory, streams and
  * arguments are looked up and allocated in create; a run submits prepared work to streams, or replays a capture of it (replay.c).
  *
- * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
- * are on stream 0 of their device. */
+ * Order between runs: with several streams, each run begins when all streams have finished the previous one. Copies between runs are
+ * on stream 0 of their device. */
 #include "runtime/nccl.h"
 #include "runtime/progress.h"
 #include "runtime/job.h"

@@ -1,10 +1,10 @@
-/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share: what two plans compute in the
- * same way from the same weights is computed once and held once.
+/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share. What two plans compute in the
+ * same way from the same weights is computed and held once.
  *
- * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, and the keys of what the command reads.
- * Memory is allocated in blocks, one for each executor and device, with the values that no earlier block has; a block lives as long as an
- * executor uses a value of it. Not shared: state, except by executors that are created with another's, what several commands write, and
- * results of libraries' calls. */
+ * A value's key is a hash of how init makes it: the weight's source, the kernel's text, and the keys of what the command reads. Memory is
+ * allocated in blocks, one for each executor and device, with the values that no earlier block has. A block lives as long as an executor
+ * uses a value of it. Not shared: state, except by executors that are created with another's, what several commands write, and results of
+ * libraries' calls. */
 #include "runtime/exec.h"
 #include <pthread.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tensors/zip.c -- .npz: a zip archive of .npy files. The directory at the end of the archive says what is in it (sizes beyond 4 GiB in
- * its zip64 fields, which NumPy always writes); entries are stored or deflated. Deflated ones need zlib. Written entries are stored. */
+/* tensors/zip.c -- .npz: a zip archive of .npy files. The directory at the archive's end lists its entries, which are stored or deflated.
+ * Sizes beyond 4 GiB are in its zip64 fields, which NumPy always writes. Deflated ones need zlib. Written entries are stored. */
 #include "tensors/internal.h"
 #include <string.h>
 #ifdef NNC_HAVE_ZLIB

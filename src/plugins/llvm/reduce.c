@@ -1,4 +1,4 @@
-/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis each lane has its own accumulator; they are combined in a
+/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis each lane has its own accumulator. They are combined in a
  * fixed tree at the end, so that results are the same in every run. argmax and argmin keep a value and an index; the first index wins
  * ties, NaN wins over everything. */
 #include "plugins/llvm/internal.h"
@@ -50,8 +50,8 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     }
 }
 
-/* What takes the place of an element that does not count. For a sum that is -0, since 0 + -0 = 0. Of x in the first lanes and 0 in the
- * others LLVM makes vexpandps, which on AMD's cores waits for the register that it writes, and so each row for the row before. */
+/* What takes the place of an element that does not count. For a sum that is -0, since 0 + -0 = 0. For x in the first lanes and 0 in
+ * the others LLVM emits vexpandps. On AMD's cores that waits for the register that it writes, and so each row for the row before. */
 static V left_out(ll_mod *m, nnc_kred r, nnc_dtype d)
 {
     return r == KR_sum && nnc_is_float(d) ? LLVMConstReal(ll_dtype(m, d), -0.0) : identity(m, r, d);
