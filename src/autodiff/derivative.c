@@ -1,5 +1,5 @@
-/* autodiff/derivative.c -- elementwise ops: the gradient of an operand is that of the result times the derivative, an expression of
- * ir/scalar.def in graph ops over the operands (x, or a, b, c), the result y and the attribute alpha:
+/* autodiff/derivative.c -- elementwise ops. An operand's gradient is the result's gradient times the derivative, an expression of
+ * ir/scalar.def in graph ops. Its names are the operands (x, or a, b, c), the result y and the attribute alpha:
  *
  *     expression = number | name | op "(" expression { "," expression } ")"
  *

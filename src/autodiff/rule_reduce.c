@@ -49,8 +49,8 @@ void extreme_rule(visit *a)
     give(a, 0, nnc_build3(a->g, OP_select, is, share, nnc_scalar(a->g, d, 0)));
 }
 
-/* The product of all other elements is that of those before times that of those after, so that zeros do no harm; of [kept, reduced], the
- * operand with its reduced dimensions last. */
+/* The product of all other elements is that of those before times that of those after, so zeros do no harm. The operand is [kept,
+ * reduced], its reduced dimensions last. */
 void prod_rule(visit *a)
 {
     const int64_t *axes;

@@ -2,8 +2,8 @@
  *
  * A GPU computes beside the host, so no time here is that of a call. A whole run's time is that of many replayed runs, which are waited for
  * once. A command's time is that between two events of the device, after runs that keep the device busy while the host submits them. Events
- * between commands take time of their own: what all commands of a program take beyond a run without events is taken off each of them. So
- * the commands of a program add up to its run.
+ * between commands take time of their own. The time of all commands beyond a run without events is subtracted from each of them. So the
+ * commands of a program add up to its run.
  *
  * Programs come in three sizes. A device that computes a small one slowly is not asked for a larger one. */
 #include "calibrate/measure.h"

@@ -333,8 +333,8 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* Cores that a thread takes: as many as make the ratio, where n devices compute; of classes that were not measured, the mean of their
- * kind. */
+/* Finds the cores that a thread takes where n devices compute, from the measured ratio. Classes that were not measured have the mean
+ * of their kind. */
 static void find_contention(calibration *c, int n_device)
 {
     double sum[2] = {0};

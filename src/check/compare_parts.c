@@ -1,5 +1,5 @@
-/* check/compare_parts.c -- why a fused training step takes another time than an unfused one, part by part: what fusion did to the commands
- * of the forward pass, the loss, the backward pass and the optimizer. */
+/* check/compare_parts.c -- explains the difference in time between a fused and an unfused training step. For forward pass, loss, backward
+ * pass and optimizer it tells what fusion did to their commands. */
 #include "check/compare.h"
 #include "report/report.h"
 #include <math.h>

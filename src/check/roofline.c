@@ -2,8 +2,8 @@
  * are typical of servers: they decide about plans, which must not depend on what else runs. But a printed share of the roofline must be one
  * of what this machine does.
  *
- * Bandwidth: each thread copies its own part of a buffer, over and over, with plain stores and with stores past the caches; the faster of
- * the two counts. Arithmetic: independent chains of multiply-adds in registers. Of several tries the best. */
+ * Bandwidth: each thread copies its own part of a buffer repeatedly, with plain and with non-temporal stores; the faster of the two counts.
+ * Arithmetic: independent chains of multiply-adds in registers. Of several tries the best. */
 #include "check/compare.h"
 #include "session/session.h"
 

@@ -409,7 +409,7 @@ static nnc_graph *load_text(
     return unless(st, g);
 }
 
-/* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph, the number of a
+/* Distinguishes the kinds by the first characters after blanks and comments. `{` starts a model, `graph` a graph, the number of a
  * message's first field an ONNX model. */
 static nnc_graph *parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)

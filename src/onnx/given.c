@@ -1,5 +1,5 @@
-/* onnx/given.c -- what is kept of a model's files, so that it can be imported again for other shapes: all but the numbers of large
- * weights, which only runs read. Of files beside the model, that is what constants were read from. */
+/* onnx/given.c -- keeps what a new import of a model's files for other shapes needs. That is all but the numbers of large weights,
+ * which only runs read. Of files beside the model, that is what constants were read from. */
 #include "onnx/internal.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* sim/plan.c -- a plan on described hardware: each command is a task in its stream's lane, at the time that the device's kind needs for it;
- * copies between devices, and collectives, use the cluster's links. */
+/* sim/plan.c -- a plan on described hardware. Each command is a task in its stream's lane, as long as the device's kind needs for it.
+ * Copies between devices, and collectives, use the cluster's links. */
 #include "sim/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +120,8 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
- * one; on a CPU, its threads. */
+/* The share of a device that a command can keep busy. A block of a contraction computes some 8192 results, a thread of another kernel
+ * one. On a CPU: its threads. */
 double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
 {
     enum { TILE = 8192 };
