@@ -126,7 +126,7 @@ NNC_API const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
 NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 NNC_API const nnc_type *nnc_artifact_input_type(const nnc_artifact *a, int i);
 NNC_API const nnc_type *nnc_artifact_output_type(const nnc_artifact *a, int i);
-/* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
+/* Work of one run of the artifact: floating-point operations, bytes moved, launches. Each may be NULL. */
 NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
 /* ---- other args and shapes: an artifact keeps its model (a graph in text form has fixed shapes) ----
@@ -196,8 +196,8 @@ NNC_API nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink) NNC_MUST;
  * gradients of all but the last, whose step uses their sum. */
 NNC_API nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink) NNC_MUST;
 NNC_API int nnc_session_states(const nnc_session *s);
-/* By index, in the order of the updates; NULL after the last. Of a model that several devices have copies of, those of device d > 0 are
- * called as the first one is, with `.deviced` after it. */
+/* By index, in the order of the updates; NULL after the last. If several devices have copies of a model, names on device d > 0 are the
+ * first one's followed by `.deviced`. */
 NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
 /* Copy a state to row-major host memory, and from there: checkpoints. */

@@ -176,7 +176,7 @@ static int64_t physical(void)
     return total > 0 ? total : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-/* What of this process each limit counts, in bytes. */
+/* Bytes of this process that each limit counts. */
 typedef struct usage {
     int64_t resident, space, data;
 } usage;

@@ -22,7 +22,7 @@ typedef struct nnc_memory {
 nnc_memory nnc_memory_limit(void);
 /* How much of it is not in use, by this process and, as the system says, by others. */
 nnc_memory nnc_memory_free(void);
-/* What the process's own limits leave; INT64_MAX: there are none. Allocates nothing: signal handlers may call it. */
+/* Memory that the process's own limits leave; INT64_MAX: no limits. Allocates nothing: signal handlers may call it. */
 nnc_memory nnc_memory_of_ulimit(void);
 
 #endif

@@ -132,7 +132,7 @@ static const struct {
     {NNC_PRECISION_f32, 2, CAL_steps}, {NNC_PRECISION_bf16, 1, CAL_steps},
     {NNC_PRECISION_bf16, 2, CAL_steps}, {NNC_PRECISION_bf16, 0, CAL_nets}};
 
-/* What programs of a kind and size took: all of one, and a run. 0: unknown. */
+/* Times of programs of a kind and size: all of one, and a run. 0: unknown. */
 typedef struct ladder {
     int64_t whole_ns[CAL_TIERS][CAL_KINDS];
     int64_t run_ns[CAL_TIERS][CAL_KINDS];
@@ -157,8 +157,8 @@ static nnc_status measure_program(calibration *c, cal_program *p, int64_t *run_n
     return cal_add_samples(c, p, (n ? nnc_max64(sum - *run_ns, 0) / n : 0) + c->command_ns);
 }
 
-/* About a run's nanoseconds: as measured, or from a smaller size by the ratio of FLOPs or bytes. What takes as little as a launch does not
- * grow with them. 0: unknown. */
+/* About a run's nanoseconds: as measured, or from a smaller size by the ratio of FLOPs or bytes. Times as short as a launch do not grow
+ * with them. 0: unknown. */
 static double expected_ns(const ladder *l, int tier, cal_kind kind)
 {
     enum { LAUNCHES_NS = 2000000 };

@@ -54,7 +54,7 @@ static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* What a run takes beside the time from its first command's start to its last one's end. */
+/* Measures a run's time outside the span from its first command's start to its last one's end. */
 static nnc_status measure_run(calibration *c, cal_program *p, void *ctx)
 {
     int64_t whole[RUNS], commands[RUNS];

@@ -1,9 +1,9 @@
 /* check/judge.c -- decides whether the programs of a comparison give the same numbers, output by output.
  *
  * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. An output beyond it may still be
- * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again
- * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend
- * on choices that rounding decides, as gradients do on the sign of a relu's operand. What those near ties change is allowed, too. Elements
+ * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again with
+ * simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend on
+ * choices that rounding decides, as gradients do on the sign of a relu's operand. The change by those near ties is allowed, too. Elements
  * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. */
 #include "check/compare.h"
 #include "check/ties.h"

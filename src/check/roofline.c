@@ -218,7 +218,7 @@ static double peak_of(nnc_rates *r, const nnc_target *t)
     return r->flops_s > 0 ? r->flops_s : (double)t->flops_f32;
 }
 
-/* What a level holds for the threads together. */
+/* Bytes that a level holds for all threads together. */
 static int64_t size_of(const nnc_target *t, roof_level level)
 {
     const int64_t threads = nnc_max64(t->threads, 1), cores = nnc_max64(t->cores, 1);

@@ -132,7 +132,7 @@ static bool matches(const nnc_request *a, const nnc_request *b)
            a->space == b->space;
 }
 
-/* Of two that match, which nobody else touches until they are done; without the lock, so that other messages pass by. */
+/* Copies between two matching requests, which nobody else touches until they are done. It holds no lock, so that other messages go on. */
 static void copy(hub *h, nnc_request *mine, nnc_request *other)
 {
     const nnc_request *from = mine->sends ? mine : other, *to = mine->sends ? other : mine;

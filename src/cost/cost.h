@@ -69,7 +69,7 @@ typedef struct nnc_offer {
 /* The offer of the target's engine, by rules and without a library, so that the answer is the same on every machine. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a);
 /* Estimated nanoseconds of a convolution by a GPU's library, of f32 in one group, which may be rounded to tf32. Tensor cores multiply
- * channels-last tensors as they are. Of row-major tensors the faster way counts: strict f32 engines, which copy nothing (*strict, may be
+ * channels-last tensors as they are. Row-major tensors take the faster way: strict f32 engines, which copy nothing (*strict, may be
  * NULL), or tensor cores between copies of source and result. */
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict);
 
@@ -80,7 +80,7 @@ enum {
 #include "cost/prices.def"
     NNC_P__COUNT
 };
-/* What instructions take on the cores of a family, by NNC_P_*. */
+/* Prices of instructions on the cores of a family, by NNC_P_*. */
 typedef struct nnc_core_prices {
     bool by_registers; /* so many instructions wait as have registers for their results; else as many as the reorder window has */
     int window; /* instructions of the reorder window */

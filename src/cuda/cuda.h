@@ -123,7 +123,7 @@ void nnc_cuda_override(nnc_cuda_lib lib, const void *table);
  * tests. */
 void nnc_cuda_forget(void);
 
-/* What is known about a library after searching for it. */
+/* Facts about a library after searching for it. */
 typedef struct nnc_cuda_found {
     const char *name; /* "cudart" */
     const char *what; /* what nnc uses it for */
@@ -173,8 +173,8 @@ void nnc_cuda_set_current(cuda_stream s);
  * where CUPTI is missing or belongs to another profiler. calls: also of work outside of graphs, which costs more. */
 nnc_status nnc_cupti_open(bool calls, nnc_sink *sink) NNC_MUST;
 void nnc_cupti_close(void);
-/* What the thread submits, or captures, from now on belongs to `mark`; -1: to nothing. Nodes of graphs that are captured while it is open
- * keep their marks. */
+/* Commands that the thread submits or captures from now on belong to `mark`; -1: to nothing. Nodes of graphs that are captured while it
+ * is open keep their marks. */
 void nnc_cupti_mark(int32_t mark);
 /* Forgets what was recorded before, while the GPUs are idle. */
 void nnc_cupti_begin(void);
@@ -207,7 +207,7 @@ typedef struct nnc_nvrtc_unit {
     int64_t ns;         /* compile time */
 } nnc_nvrtc_unit;
 
-/* What the available NVRTC compiles for a GPU. */
+/* The code that the available NVRTC compiles for a GPU. */
 typedef struct nnc_nvrtc_target {
     nnc_cuda_lib lib; /* CUDA_nvrtc, or CUDA_nvrtc12 where only CUDA 12 supports the GPU */
     int arch;         /* architecture compiled for; not sm where NVRTC does not support that */

@@ -50,7 +50,7 @@ static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
     return k->workspace > large_work(c) && !(k->numerical & CUDNN_WINOGRAD);
 }
 
-/* The implicit product whose offsets lie in a small workspace. Of the engines for strict f32 it is the one that comes near the peak. The
+/* The implicit product whose offsets lie in a small workspace. It is the only engine for strict f32 that comes near the peak. The
  * heuristics list it last or, with an epilogue, not at all. Where they begin with Winograd's algorithm, which needs fewer FLOPs and which
  * sm_90 lacks, that stays first. */
 static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)

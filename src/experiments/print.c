@@ -165,7 +165,7 @@ static void put_note(
         put_paragraph(t, head, nnc_text_str(&s), columns);
 }
 
-/* What keeps a run from having a number or made it smaller, and what its file says of it. */
+/* Prints why a run has no number or was made smaller, and what its file says about it. */
 static void put_notes(nnc_text *t, const nnc_experiment *e, int columns)
 {
     for (int i = 0; i < e->n_run; i++) {

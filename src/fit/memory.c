@@ -243,7 +243,7 @@ static void put_peak(nnc_text *t, const timeline *m)
     nnc_printf(t, "  in %d more\n", m->n_at_peak - AT_PEAK);
 }
 
-/* What a training step needs its memory for. */
+/* Prints what a training step's memory is used for. */
 static void put_fill(nnc_text *t, const timeline *m)
 {
     int64_t fill[FILL__COUNT];

@@ -151,7 +151,8 @@ static nnc_status read_args(fe *f)
     return NNC_OK;
 }
 
-/* What the section "train" says of the model itself: the arg `batch`, and the seed. (Its other keys are no concern of this folder.) */
+/* Reads the section "train" as far as it concerns the model: the arg `batch`, and the seed. (Its other keys are no concern of this
+ * folder.) */
 static bool read_train(fe *f, nnc_model_options *with)
 {
     const nnc_item *train = nnc_json_get(f->j.root, "train"), *batch = nnc_json_get(train, "batch"),

@@ -157,7 +157,7 @@ static const struct {
     RISES(asin, -1, 1),
 };
 
-/* Of such a function, by its ends inside the domain. */
+/* Range of such a function, from the ends of its operand's range inside the domain. */
 static range monotone(nnc_sop op, range a)
 {
     double dom_lo = rising[op].lo, dom_hi = rising[op].hi;

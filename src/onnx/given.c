@@ -1,5 +1,5 @@
 /* onnx/given.c -- keeps what a new import of a model's files for other shapes needs. That is all but the numbers of large weights,
- * which only runs read. Of files beside the model, that is what constants were read from. */
+ * which only runs read. Files beside the model are kept as far as constants were read from them. */
 #include "onnx/internal.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* onnx/import.c -- one import: inputs with their shapes, weights, and the nodes in order. Functions of the model are inlined where they
- * are called. What cannot be imported is noted and skipped, so that all of it is reported at once. */
+ * are called. Nodes that cannot be imported are noted and skipped, so that all are reported at once. */
 #include "onnx/internal.h"
 #include <stdarg.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ typedef struct nnc_cut_result {
 } nnc_cut_result;
 
 /* Finds the cut with the least maximum of stage times, exactly, by dynamic programming from the last stage backwards in
- * O(n_stage n_layer^2). Of several the one with the most even loads (least sum of squares, to 28 bits of the maximum). */
+ * O(n_stage n_layer^2). Among equals it takes the most even loads (least sum of squares, to 28 bits of the maximum). */
 nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink) NNC_MUST;
 /* Finds the cut with the least sum T_s + (micro - 1) max T_s, the time of one synchronous iteration. It walks down the Pareto front of
  * (sum, max): after the least sum under a limit of max, the next limit is that cut's max - 1. */
@@ -338,7 +338,7 @@ typedef struct nnc_search_found {
     nnc_search_result *best;
     int64_t tried, evaluated, pruned[PRUNE__COUNT];
 } nnc_search_found;
-/* Finds the `keep` best combinations, exactly: a combination is skipped only if a lower bound of its time is above theirs. Of equal ones
+/* Finds the `keep` best combinations, exactly: a combination is skipped only if a lower bound of its time is above theirs. Among equals
  * the first enumerated wins (smaller tensor degree, then pipeline, data, schedule, ...). */
 nnc_status nnc_search(const nnc_search_problem *p, int keep, nnc_arena *a, nnc_search_found *out, nnc_sink *sink) NNC_MUST;
 

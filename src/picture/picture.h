@@ -8,8 +8,8 @@
 
 /* ---- timelines (timeline.c) --------------------------------------------------------------------------------------------- */
 
-/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker one.
- * That is for every other chunk of a device that has several. */
+/* Kinds of work in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker
+ * one. That is for every other chunk of a device that has several. */
 #define NNC_WORKS(X) \
     X(forward, "forward", "#9ecae9", "#6fa8d0") \
     X(backward, "backward", "#ee9d4c", "#cf7c28") \

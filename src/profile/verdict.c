@@ -68,7 +68,7 @@ static bool is_crowded(const nnc_profile *p, const sums *s)
     return own_share(p) < CROWDED && s->least < CROWDED * s->busy;
 }
 
-/* What the time is bound by: of several reasons the first that holds. */
+/* Prints what bounds the time: the first of several reasons that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     const double own = own_share(p);
@@ -138,7 +138,7 @@ static bool is_about(const nnc_remark *r, const char *layers)
     return n == r->n_layers;
 }
 
-/* What was declined about the layers of a command alone: of several the last. */
+/* The last declined remark about exactly the layers of a command. */
 static const nnc_remark *declined_of(const nnc_artifact *a, const char *layers)
 {
     const nnc_remark *found = NULL;

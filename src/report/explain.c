@@ -233,7 +233,7 @@ static void put_saved(nnc_text *t, const row *r)
     nnc_putc(t, '\n');
 }
 
-/* What comes before the layers: "27x relu computed again (8.5 MiB): ". */
+/* Prints the text before the layers: "27x relu computed again (8.5 MiB): ". */
 static void put_label(nnc_text *t, const row *r, bool rules)
 {
     if (r->n > 1)

@@ -234,7 +234,7 @@ static nnc_status run_participant(void *handle, void *const *args, void *work)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* What the participants of one collective share. */
+/* State that the participants of one collective share. */
 typedef struct meeting {
     int *rank;
     int64_t *src_bytes;

@@ -69,7 +69,7 @@ static int use(const nnc_device *d)
     return d->rt->cudaSetDevice(d->ordinal);
 }
 
-/* What is destroyed is the runtime's to free, too, where the device's context is dead and no call on it succeeds. */
+/* The runtime also frees objects of a device whose context is dead, so that no call on it succeeds. */
 static const nnc_cuda_cudart *for_destruction(const nnc_device *d)
 {
     (void)use(d);

@@ -665,7 +665,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     return nnc_exec_meet(e, NNC_OK, sink);
 }
 
-/* What of a plan a device's memory holds: with what is free, the reason why it does not fit. */
+/* Reports a plan's bytes on each device and the free bytes, the reason why it does not fit. */
 static void tell_needs(const nnc_exec *e, nnc_sink *sink)
 {
     for (int i = 0; e->dev && i < e->p->n_device; i++) {

@@ -118,7 +118,7 @@ static nnc_status find_copies(nccl *q, nnc_exec *e, nnc_sink *sink)
 
 /* ---- what this machine can do ---------------------------------------------------------------------------------------- */
 
-/* What a rank says of its devices. */
+/* A rank's message about its devices. */
 typedef struct said {
     bool has; /* NCCL */
     bool mixed; /* it has CPUs, too */

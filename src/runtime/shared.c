@@ -1,5 +1,5 @@
-/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share. What two plans compute in the
- * same way from the same weights is computed and held once.
+/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share. Values that two plans compute in
+ * the same way from the same weights are computed and held once.
  *
  * A value's key is a hash of how init makes it: the weight's source, the kernel's text, and the keys of what the command reads. Memory is
  * allocated in blocks, one for each executor and device, with the values that no earlier block has. A block lives as long as an executor
@@ -65,7 +65,7 @@ void nnc_shared_drop(nnc_shared *s)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* What init makes of a tensor that owns memory; aliases have no entry of their own. */
+/* A static tensor that owns memory, as init makes it; aliases have no entry of their own. */
 typedef struct nnc_static {
     nnc_hash128 key; /* of its contents so far */
     int writes;

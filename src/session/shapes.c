@@ -45,7 +45,7 @@ static void use_weights(const nnc_artifact *a, nnc_graph *g)
     }
 }
 
-/* What was set when the model was read first, and what o sets now. */
+/* Merges what was set when the model was read first with what o sets now. */
 static nnc_status merge(const nnc_given *v, const nnc_open_options *o, nnc_open_options *out,
     nnc_arena *a, nnc_sink *sink)
 {

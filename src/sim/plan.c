@@ -325,7 +325,7 @@ static int add_command(walk *w, int32_t i)
     }
 }
 
-/* What a run costs beside its commands, where several CPU devices take part. */
+/* Cost of a run beside its commands, where several CPU devices take part. */
 static int64_t run_ps(const walk *w)
 {
     const bool several =
@@ -406,7 +406,7 @@ static bool going(const replay *r)
     return !r->oom && r->fails_at < 0;
 }
 
-/* What is there before the first command: weights and results of init. */
+/* Allocates what exists before the first command: weights and results of init. */
 static void replay_persistent(replay *r)
 {
     for (int32_t t = 0; t < r->w->p->n_tensor && going(r); t++) {

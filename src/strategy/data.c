@@ -192,7 +192,7 @@ static nnc_status add_gathered(replica *p)
     return NNC_OK;
 }
 
-/* What was updated is gathered: the trained weights, large ones each by itself. */
+/* Gathers what was updated: the trained weights, large ones each by itself. */
 static void add_gather(replica *p)
 {
     static const char name[] = "gather what was updated";

@@ -173,7 +173,7 @@ static int64_t quantile(const int64_t *sorted, size_t n, double share)
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
-/* What each device does in an iteration: the profile whose time is the median. */
+/* Profiles each device in an iteration: the profile whose time is the median. */
 static nnc_status profile_devices(const run *r, const program *p, nnc_partition_measured *out)
 {
     const nnc_section last = r->training ? SEC_step : SEC_main,

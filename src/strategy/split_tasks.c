@@ -263,7 +263,7 @@ static int add_collective(const lister *c, const nnc_node *x)
         -1);
 }
 
-/* What a joined concat takes: a CPU puts the parts of other devices in their places. */
+/* Time of a joined concat: a CPU puts the parts of other devices in their places. */
 static double received_ns(const lister *c, const nnc_node *x)
 {
     const nnc_graph *g = c->graph->g;

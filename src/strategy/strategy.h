@@ -154,7 +154,7 @@ typedef struct nnc_device_use {
     int64_t bytes;                /* their sum, or the plan's memory if the row has a plan */
 } nnc_device_use;
 
-/* What the search over combinations found (auto.c). */
+/* Results of the search over combinations (auto.c). */
 typedef struct nnc_auto_search {
     nnc_search_found found;
     const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */

@@ -39,7 +39,7 @@ nnc_status nnc_sweep_fail(
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
-/* Sets need and room of the device with least left. What this machine's other programs, and this one so far, have taken is no room. */
+/* Sets need and room of the device with least left. Memory that other programs, and this one so far, have taken is no room. */
 static void find_room(const nnc_env *e, const nnc_artifact *a, bool copies, nnc_sweep_point *out)
 {
     nnc_room at[NNC_MAX_DEVICES];

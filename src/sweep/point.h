@@ -39,8 +39,8 @@ typedef struct nnc_sweep_point_options {
     nnc_rates *rates; /* of the env's machine, zero before its first point; NULL: no limits */
 } nnc_sweep_point_options;
 
-/* Compiles m (one model, or several joined by nnc_models_join) for e and measures or predicts its runs. Strings are in `a`. What keeps the
- * model from running is in the point. NNC_E_NOMEM: there was no memory for that. */
+/* Compiles m (one model, or several joined by nnc_models_join) for e and measures or predicts its runs. Strings are in `a`. The point has
+ * the reason why the model cannot run. NNC_E_NOMEM: there was no memory for that. */
 nnc_status nnc_sweep_take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_options *o,
     nnc_sweep_point *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* The point of a failure, with the first error of `said`. */

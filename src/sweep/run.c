@@ -238,7 +238,7 @@ static nnc_status add_row(
 }
 
 /* Whether the series has a turn. It has the first unless the file had its row. It has the second if it was measured in the first, is
- * to have more than one run and has the time. What did not fit is tried again: other programs may have left memory since. */
+ * to have more than one run and has the time. A row that did not fit is tried again: other programs may have left memory since. */
 static bool takes_turn(const nnc_sweep *s, const size_rows *at, int series)
 {
     const nnc_sweep_row *had = nnc_sweep_find(s, at->size, series);

@@ -27,7 +27,7 @@ int64_t nnc_target_local_bytes(const nnc_target *t)
 }
 
 /* Engine rows and speeds affect the choice of kernels but not their code. They are left out, so that a calibrated machine file keeps
- * its cache. Of this machine without a limit (NNC_CPU), its signature is hashed, too, since caches may be shared between machines. */
+ * its cache. For this machine without a limit (NNC_CPU), its signature is hashed, too, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
     NNC_LOCAL(nnc_text) x = {0};

@@ -308,7 +308,7 @@ static void put(nnc_text *x, uint64_t v, int bytes)
         nnc_putc(x, (char)(v >> 8 * i));
 }
 
-/* What local header and directory have in common: version, flags (names are UTF-8), method, time (1980-01-01), checksum, sizes, lengths.
+/* Fields common to local header and directory: version, flags (names are UTF-8), method, time (1980-01-01), checksum, sizes, lengths.
  * Sizes are in the extra field. */
 static void put_common(nnc_text *x, const char *name, uint32_t crc, int extra)
 {

@@ -125,7 +125,7 @@ static nnc_ref operand_at(copies *c, const nnc_node *n, int j, int r, int k)
     return part ? part_at(c, n->in[j], r, k) : value_at(c, n->in[j], r, k);
 }
 
-/* first ? gradient : sum + gradient. What is known here is chosen: NNC_NONE otherwise. */
+/* first ? gradient : sum + gradient. Returns the operand that is known here to be chosen; NNC_NONE otherwise. */
 static nnc_ref sum_known(copies *c, const nnc_node *n, int r, int k)
 {
     if (n->op != OP_select || c->f.first == NNC_NONE || n->in[0] != c->f.first || c->m == 1)

@@ -2,10 +2,10 @@
  * each updates a part of the weights, also the parts.
  *
  * With nnc_distribution.zero, each of d replicas computes n / d elements of the optimizer's elementwise nodes over vectors of n, and of the
- * states that they update. Gradients are reduce-scattered instead of allreduced, weights sliced. What is not elementwise (the slices that
- * become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is not finite, are taken over the
- * replica's part first. Then they are combined over the replicas. A reduce-scatter adds in the order of the replicas, as an allreduce does,
- * so that updates have the same bits.
+ * states that they update. Gradients are reduce-scattered instead of allreduced, weights sliced. Other nodes (the slices that become new
+ * weights) read an allgather. Sums and maxima over such a vector, of a common norm or of what is not finite, are taken over the replica's
+ * part first. Then they are combined over the replicas. A reduce-scatter adds in the order of the replicas, as an allreduce does, so that
+ * updates have the same bits.
  *
  * At stage 1 each replica sums the gradients of all its batches, and the sums are reduce-scattered. At stage 2 the gradients of each batch
  * are, and the sums are of parts: the states that keep them, and the elementwise nodes between. Sums are in another order then: of all

@@ -97,7 +97,7 @@ static nnc_status find_weight_gradients(step_facts *f)
 
 /* ---- states that accumulate ---------------------------------------------------------------------------------------------- */
 
-/* What v is a part of, and where: *at. */
+/* The value that v is a part of; *at: the part's place. */
 static nnc_ref part_of(const nnc_graph *s, nnc_ref v, int64_t *at)
 {
     const int64_t *start = NULL;

@@ -4,8 +4,8 @@
  *
  *     store y[64 j] = tanh(sum[j] + b[64 j]), j = 0 .. 3   ->   v = tanh(sums + (b[0], b[64], b[128], b[192])), store y[64 j] = v[j]
  *
- * Trees of instructions that are alike are one tree of vectors, from the stores down to the sums and loads. What is the same in all of
- * them stays one number. Operands adjacent in memory are one access, all others are inserted lane by lane. */
+ * Trees of instructions that are alike are one tree of vectors, from the stores down to the sums and loads. A number that is the same in
+ * all of them stays one number. Operands adjacent in memory are one access, all others are inserted lane by lane. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>
