@@ -104,7 +104,7 @@ NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bo
 /* Rejects damaged and truncated files and other formats (NNC_E_MODEL), and files for another machine than e (NNC_E_DEVICE). e NULL:
  * only for inspection, for any machine; no session can be made of it. */
 NNC_API nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
-/* Checks that the files with its weights exist and are those it was compiled with; reads each weight's last element. */
+/* Checks that the files of its weights exist and are those it was compiled with. Reads each weight's last element. */
 NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Reads the weights that lie in a file beside the artifact from this file instead, and checks it. */
 NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
@@ -114,7 +114,7 @@ NNC_API bool nnc_is_artifact(const char *file);
  * Only of a GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* The same written to a file. "onnx": weights that are too many for it lie in FILE.data. */
+/* The same written to a file. "onnx": weights beyond 2 GiB are written to FILE.data. */
 NNC_API nnc_status nnc_emit_file(
     nnc_env *e, const nnc_artifact *a, const char *stage, const char *file, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
@@ -146,22 +146,21 @@ NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *b
 NNC_API nnc_status nnc_artifact_for(
     nnc_env *e, nnc_artifact *a, const nnc_open_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* Lets sessions of a, of which there are none yet, share weights with those of `with`, another model. Packed and folded weights are shared,
- * too. For graphs in text form, compiled once for each shape. Weights in the caller's memory are the same where name and address are: they
+ * too. For graphs in text form, compiled once for each shape. Weights in the caller's memory count as equal if name and address are; they
  * must not change. */
 NNC_API void nnc_artifact_share(nnc_artifact *a, nnc_artifact *with);
-/* That model, to be compiled with other flags, or looked at. The caller closes it, before it destroys a. NULL: rejected, reason in the
- * sink. */
+/* Returns the artifact's model, to be compiled with other flags or inspected. The caller closes it, before it destroys a. NULL:
+ * rejected, reason in the sink. */
 NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink);
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
 /* Allocates exactly the memory that nnc_report_memory reports; reads or generates the weights; runs `init`. NNC_E_FIT when it does not
- * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share what is equal:
- * weights, packed weights; then less memory is allocated. */
+ * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share equal weights
+ * and packed weights, so less memory is allocated. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
-/* The same with the states (see below) of another session. Those of the same name and type are in the same memory: each of the two sees
- * what the other's steps have made of them. For evaluating weights in training. The two may be destroyed in any order; they must not run at
- * the same time. */
+/* The same, sharing states (see below) with another session. States of equal name and type use the same memory, so each session sees the
+ * other's steps. For evaluating weights in training. The two may be destroyed in any order; they must not run at the same time. */
 NNC_API nnc_status nnc_session_create_with(
     nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
@@ -216,8 +215,8 @@ NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data
  *     nnc_trainer_save(t, "w.safetensors", sink);             // what nnc_open_options_set(o, "weights", ...) reads
  *     nnc_trainer_destroy(t);
  *
- * These are the steps of nnc train, with the same numbers; the caller has the data. A trainer copies what it needs of the model and the
- * options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
+ * These are the steps of nnc train, with the same numbers; the caller provides the data. A trainer copies what it needs of the model and
+ * the options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
  * other trainers and sessions of its env. nnc_trainer_create and the first nnc_trainer_evaluate compile: they are called by the thread that
  * uses the env. Data are copied before a function returns. */
 typedef struct nnc_trainer nnc_trainer;
@@ -237,28 +236,28 @@ NNC_API const nnc_type *nnc_trainer_input_type(const nnc_trainer *t, int i);
  * and every state is as before it. NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly
  * updated: nnc_trainer_read_checkpoint makes them whole. */
 NNC_API nnc_status nnc_trainer_step(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
-/* The loss and the predictions of a batch as they are now, with running statistics and without dropout. Changes no state. */
+/* Computes loss and predictions of a batch with the current weights, with running statistics and without dropout. Changes no state. */
 NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
 /* The loss of the last batch, of a step or an evaluation, and how many of its targets have the largest prediction. That number is NaN
  * if the loss has no classes. Both are NaN before the first batch. */
 NNC_API double nnc_trainer_loss(const nnc_trainer *t);
 NNC_API double nnc_trainer_correct(const nnc_trainer *t);
 /* With the option grad-inputs: the gradient of the loss of nnc_trainer_step's last batch with respect to input i, of that input's type.
- * With several replicas or micro-batches it is that of each one's own loss. NNC_E_USAGE: without the option, before the first step, or of
- * an input that is no model's input of floats. */
+ * With several replicas or micro-batches it is that of each one's own loss. NNC_E_USAGE: without the option, before the first step, or
+ * for an input that is not a float input of the model. */
 NNC_API nnc_status nnc_trainer_gradient(const nnc_trainer *t, int i, void *data, nnc_sink *sink) NNC_MUST;
-/* Steps so far, those before the checkpoint included; those that on-nan=skip left out in this trainer. */
+/* Steps so far, including those before the checkpoint; steps that on-nan=skip left out in this trainer. */
 NNC_API int64_t nnc_trainer_steps(const nnc_trainer *t);
 NNC_API int64_t nnc_trainer_skipped(const nnc_trainer *t);
-/* The learning rate of the next step; from now on this one instead of the schedule's. Not in checkpoints. */
+/* Gets or sets the learning rate of the next step. A rate that was set replaces the schedule's; checkpoints do not keep it. */
 NNC_API double nnc_trainer_rate(const nnc_trainer *t);
 NNC_API nnc_status nnc_trainer_set_rate(nnc_trainer *t, double rate, nnc_sink *sink) NNC_MUST;
 /* Writes the weights and running statistics by their names: .safetensors or .npz. */
 NNC_API nnc_status nnc_trainer_save(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
-/* Everything that the next step depends on but the data. It is written atomically after a whole step, and read into a trainer of the same
- * model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate).
- * NNC_E_DIFFERS: a state is not finite, and nothing was written. NNC_E_MODEL: the file is damaged or of another training; the message
- * lists what differs. Then read a good one before the next step, or destroy the trainer. */
+/* Checkpoints have all that the next step depends on but the data. They are written atomically after a whole step, and read into a
+ * trainer of the same model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a
+ * step (accumulate). NNC_E_DIFFERS: a state is not finite, and nothing was written. NNC_E_MODEL: the file is damaged or of another
+ * training; the message lists what differs. Then read a good one before the next step, or destroy the trainer. */
 NNC_API nnc_status nnc_trainer_write_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 
