@@ -27,7 +27,7 @@ static nnc_ref number(reader *r)
     return nnc_scalar(r->a->g, dtype_of(r->a, r->like), v);
 }
 
-/* Smooth functions whose lowering has pieces that are not, and functions of which one piece overflows where another is taken. */
+/* Smooth functions with lowerings in pieces that are not smooth, or of which an unused piece may overflow. */
 static const struct {
     nnc_op op;
     const char *deriv;

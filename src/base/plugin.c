@@ -193,8 +193,8 @@ void *nnc_plugin(const char *name, const char *symbol, const char **why)
 
 /* ---- whether a plug-in loads ------------------------------------------------------------------ */
 
-/* A plug-in that loaded once does so again while its file and its libraries are the same. So a program that needs nothing of it, since
- * its kernels are cached, need not load it to know that it could. */
+/* A plug-in that loaded once does so again while its file and its libraries are the same. So a program whose kernels are all cached
+ * need not load the plug-in to know that it could. */
 
 static bool record_key(const char *name, char path[PATH_MAX], nnc_hash128 *key)
 {

@@ -1,6 +1,6 @@
-/* base/status.h -- error handling. A function that can fail returns an nnc_status, a bare code; what went wrong, and where, is a
- * located message in the sink passed to it. A caller that gets a failure returns or handles it. A broken invariant of nnc is an
- * assertion, never a status. Running out of host memory is a status like any other. */
+/* base/status.h -- error handling. A function that can fail returns an nnc_status, a bare code. The sink passed to it gets a
+ * located message. A caller that gets a failure returns or handles it. A broken invariant of nnc is an assertion, never a
+ * status. Running out of host memory is a status like any other. */
 #ifndef NNC_STATUS_H
 #define NNC_STATUS_H
 

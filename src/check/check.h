@@ -74,9 +74,9 @@ typedef struct nnc_rates {
     bool uncached;   /* the simulator's: whatever is moved comes from memory */
 } nnc_rates;
 #define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
-/* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
- * key is the CPU's name and instructions, caches, threads, and nnc's version. If a rate was measured twice the higher value is kept, as
- * other programs' load explains the lower. Without a cache, or on other targets, both do nothing. */
+/* Reads rates of this machine's CPU that an earlier command put into the cache, and adds those measured since. The key is the CPU's name
+ * and instructions, caches, threads, and nnc's version. If a rate was measured twice the higher value is kept, as other programs' load
+ * explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
 /* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, twice at

@@ -1,9 +1,9 @@
 /* check/layers.c -- runs a model with all of its intermediate values as outputs: once in float64, once fused, once unfused.
  *
- * A program's values are those of its graph after the passes, planned with further outputs: its kernels are those that users run. The
- * origin of such a value is the union of the layers that it was made from. It belongs to the one of them whose float64 value it is
- * near. A value that is near none may have been introduced by a pass (an activation and a pooling that changed places). Then it is
- * right as the float64 value of its own graph. Errors of the passes themselves are seen in the model's outputs. */
+ * A program's values are those of its graph after the passes, planned with further outputs. So its kernels are the ones that users
+ * run. The origin of such a value is the union of the layers that it was made from. It belongs to the one of them whose float64 value
+ * it is near. A value that is near none may have been introduced by a pass (an activation and a pooling that changed places). Then it
+ * is right as the float64 value of its own graph. Errors of the passes themselves are seen in the model's outputs. */
 #include "check/layers.h"
 #include "session/session.h"
 #include "train/train.h"

@@ -8,7 +8,7 @@
 #include <math.h>
 
 enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
-/* Times the sum of all ties' squares: what those that a program decided otherwise can change, though effects may add up. */
+/* Times the sum of all ties' squares: the change that ties decided differently can cause, though effects may add up. */
 enum { TIES_FACTOR = 4 };
 /* An nmse that rounding explains, beyond which no choice can be told from it: less than a digit is right. */
 static const double no_digits = 1e-2;

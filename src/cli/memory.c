@@ -1,4 +1,4 @@
-/* cli/memory.c -- nnc memory: what a model needs before it runs, whether that fits, what would, and the largest model that does. */
+/* cli/memory.c -- nnc memory: the memory that a model needs, whether it fits, advice if not, and the largest model that fits. */
 #include "cli/cli.h"
 #include "fit/fit.h"
 #include "report/report.h"

@@ -33,7 +33,7 @@ static nnc_status check_prefix(const several *s, const char *flag, const char *t
     return known ? NNC_OK : unknown_model(s, flag, text, n, sink);
 }
 
-/* The args of model k: its own, "NAME.arg", and those without a name, which are for all, where it has none of its own. */
+/* The args of model k: its own, "NAME.arg", else those without a name, which are for all. */
 static nnc_status own_args(const several *s, int k, const options *o, options *with, nnc_sink *sink)
 {
     nnc_arg *arg = ARENA_NEW((nnc_arena *)&s->a, nnc_arg, o->model.n_arg + 1);

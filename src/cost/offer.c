@@ -6,8 +6,8 @@
 #include "cost/cost.h"
 #include <string.h>
 
-/* Times of contractions on a CPU include extra FLOPs for each result (FLOPS of prices.def), at a share of the engine's speed. They are
- * what begins and ends a block of results, which counts where sums are short. */
+/* Times of contractions on a CPU include extra FLOPs for each result (FLOPS of prices.def), at a share of the engine's speed. They
+ * stand for the begin and the end of a block of results, which count where sums are short. */
 enum {
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */

@@ -154,8 +154,8 @@ int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink);
  * and NVML tell causes: versions, compute mode, MIG, other processes. `ordinal`: the GPU; -1: none was reached. Returns the status that the
  * error stands for: NNC_E_FIT: no device memory; NNC_E_DEVICE: any other. */
 nnc_status nnc_cuda_explain(nnc_text *out, int error, int ordinal);
-/* Appends how much of a GPU's memory is free, which other processes use it, and what would help: what a library's failed allocation
- * lacks. */
+/* Appends how much of a GPU's memory is free, which other processes use it, and what would help. Messages about a library's failed
+ * allocation lack that. */
 void nnc_cuda_room(nnc_text *out, int ordinal);
 /* Makes a context on a GPU, as running on it would; the reason is appended where that fails. */
 nnc_status nnc_cuda_try(int ordinal, nnc_text *why) NNC_MUST;

@@ -51,8 +51,8 @@ static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
 }
 
 /* The implicit product whose offsets lie in a small workspace. It is the only engine for strict f32 that comes near the peak. The
- * heuristics list it last or, with an epilogue, not at all. Where they begin with Winograd's algorithm, which needs fewer FLOPs and which
- * sm_90 lacks, that stays first. */
+ * heuristics list it last or, with an epilogue, not at all. If they begin with Winograd's algorithm, which sm_90 lacks, that stays first,
+ * as it needs fewer FLOPs. */
 static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
 {
     enum { TAPS = 4, CHANNELS = 16 };
@@ -64,8 +64,8 @@ static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
            k->workspace <= SMALL_WORK;
 }
 
-/* Makes the plan of the first configuration that can be finalized, of the promising ones preferring those that relayout no tensor.
- * Returns its index, -1: none. */
+/* Makes the plan of the first configuration that can be finalized. Promising ones that relayout no tensor come first. Returns its
+ * index, -1: none. */
 int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 {
     const bool fewer = n > 0 && nnc_cudnn_config_at(g, 0)->numerical & CUDNN_WINOGRAD;

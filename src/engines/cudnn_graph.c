@@ -114,8 +114,8 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c)
     return 2 + c->has_bias;
 }
 
-/* The window in at least two dimensions. Trailing padding follows from the result's extent; where padding symmetrically gives the same
- * extent, that is used, since more engines support it. */
+/* The window in at least two dimensions. Trailing padding follows from the result's extent. If symmetric padding gives the same extent
+ * it is used, since more engines support it. */
 static nnc_cudnn_window window_of(const nnc_call *c)
 {
     int at = c->spatial == 1; /* dimension 0 is the inserted one */

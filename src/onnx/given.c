@@ -15,7 +15,7 @@ bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size)
 
 NNC_ORDER(by_place, ox_place, nnc_cmp(a->at, b->at))
 
-/* Keeps the model's bytes between the weights that were left where they are, which are sorted here. */
+/* Keeps the model's bytes between the weights that stay in the file. Sorts these weights. */
 static bool keep_model(const ox *x, nnc_given *v)
 {
     const int64_t end = (int64_t)x->data.n;

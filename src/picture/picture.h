@@ -126,7 +126,7 @@ typedef struct nnc_scatter {
     int n;
     const nnc_scatter_point *point;
 } nnc_scatter;
-/* Points whose x and y both are least of some others are joined (Pareto front, of those that fit). Labels do not overlap. */
+/* Points on the Pareto front of those that fit (no other is lower in x and y) are joined. Labels do not overlap. */
 void nnc_scatter_put(const nnc_scatter *s, nnc_text *out);
 
 /* A curve through points of ascending x; y NaN: none. */

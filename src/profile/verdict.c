@@ -1,4 +1,4 @@
-/* profile/verdict.c -- what a profile says, in a few sentences: what bounds the run, by how much, and where to look. */
+/* profile/verdict.c -- sums up a profile in a few sentences: what bounds the run, by how much, and where to look. */
 #include "profile/profile.h"
 #include "session/session.h"
 #include <math.h>

@@ -308,7 +308,7 @@ static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, 
     return NNC_OK;
 }
 
-/* Finds the commands of init that need not run, backwards: those whose results are all found, or read by no command that runs. */
+/* Finds, backwards, commands of init that need not run: all their results are found, or no running command reads them. */
 static void find_idle(nnc_exec *e, nnc_static *s)
 {
     const nnc_plan *p = e->p;

@@ -1,6 +1,6 @@
-/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root. Those that are
- * made from it read the model from what the root keeps (base/given.h), and their weights from where the root has them. So they keep the
- * root alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
+/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root. Artifacts made
+ * from it read the model from the root's copy (base/given.h), and their weights from where the root has them. So they keep the root
+ * alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
 #include "session/session.h"
 #include <string.h>
 

@@ -64,7 +64,7 @@ static nnc_status add_lanes(walk *w)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------------- */
 
-/* The first command that needs the tensor's memory, of those that are simulated; inputs are there before. */
+/* The first simulated command that needs the tensor's memory; inputs exist before. */
 static int32_t first_of(const walk *w, int32_t tensor)
 {
     return (int32_t)nnc_max64(w->p->tensor[tensor].first, w->out->first);

@@ -231,8 +231,8 @@ static void add_command(measure *s, int i)
     divide(s, s->cost.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
-/* accumulate[]: what the commands of a micro-batch take in a plan that accumulates, less what they take in one that does not. Sums are made
- * within the products of gradients, or in commands of the optimizer, which are divided by the bytes of weights. */
+/* accumulate[]: time of a micro-batch's commands in a plan that accumulates, less their time in one that does not. Sums are made within the
+ * products of gradients, or in commands of the optimizer, which are divided by the bytes of weights. */
 static void add_accumulation(measure *s)
 {
     measure of = *s;
@@ -255,7 +255,7 @@ static void add_accumulation(measure *s)
         s->cost.accumulate[l] -= s->cost.forward[l] + s->cost.backward[l] + s->cost.weight[l];
 }
 
-/* optimizer[] of a plan whose products update weights: what the plan that accumulates has after its sums of gradients. */
+/* optimizer[] of a plan whose products update weights: the commands after the sums of gradients in the plan that accumulates. */
 static void add_updates(measure *s)
 {
     measure of = *s;

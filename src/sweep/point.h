@@ -1,5 +1,5 @@
-/* sweep/point.h -- one measurement: a model, compiled with some options, on a machine. Measured where it runs, predicted for a described
- * machine; a model that does not fit and one that fails give a point, too. */
+/* sweep/point.h -- one measurement: a model, compiled with some options, on a machine. It is measured here, or predicted for a described
+ * machine. A model that does not fit or fails gives a point, too. */
 #ifndef NNC_SWEEP_POINT_H
 #define NNC_SWEEP_POINT_H
 

@@ -3,8 +3,8 @@
  * Each replica has a copy of the states on devices of its own, as many as the step is placed on. A micro-batch has a copy of the forward
  * and the backward pass in each replica. A run takes the batches of all, one after the other: those of the replicas for micro-batch 0, for
  * micro-batch 1, ... States that accumulate, the sums of gradients and the running statistics, pass from micro-batch to micro-batch. They
- * pass from run to run in the same way where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those
- * runs. Then comes the optimizer, once.
+ * pass from run to run in the same way if batches are accumulated (nnc_training.accumulate), so all numbers have the same bits. Then comes
+ * the optimizer, once.
  *
  * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division, once
  * a step. So all copies of a weight are updated alike. For losses that are means over the samples the step is that of one device with the

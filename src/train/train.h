@@ -18,7 +18,7 @@ typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_opti
 
 enum { NNC_IGNORE_none = INT_MIN };
 
-/* Statistics that batch norms normalise by: the batch's, which update the running ones, or the running ones, which do not change. */
+/* Statistics of batch norms: the batch's, which update the running ones, or the running ones, which stay. */
 typedef enum nnc_bn {
     NNC_BN_auto,  /* as the layer says (AT_bn); default: the batch's, but the running ones in frozen layers */
     NNC_BN_train, /* the batch's, also in frozen layers */

@@ -158,7 +158,7 @@ static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
 }
 
 /* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. Before a loop over vectors,
- * those that always hold are tested as well: that costs less than code of another form. */
+ * guards that always hold are tested as well, which costs less than code of another form. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
     const bool all = e->hoisting && e->m->shared && e->vax == e->base_axis;
@@ -515,8 +515,8 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
     return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= NNC_OBJECT_ZEROS;
 }
 
-/* True for a load of a register block that has no guards and advances along axis c. Its address there differs from that of others in a
- * displacement only, which LLVM does not find for sizes that it does not know. */
+/* True for a load of a register block that has no guards and advances along axis c. Its address there differs from others' only in a
+ * displacement, which LLVM does not find if sizes are unknown. */
 static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
 {
     return e->stripped && ins->op == KO_load && ins->n_guard == 0 && ins->arg[0] < 0 &&

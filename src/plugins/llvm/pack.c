@@ -226,8 +226,7 @@ static void put(packer *p, const int32_t *store)
     }
 }
 
-/* The stores that are alike the first one, in the order of their addresses, the first of which is that of the lowest. Returns their
- * number. */
+/* The stores alike the first one, in the order of their addresses, the lowest first. Returns their number. */
 static int find_alike(packer *p, int32_t first, int32_t *store)
 {
     const nnc_kins *ins = p->e->k->ins;
