@@ -1,10 +1,10 @@
 #!/bin/sh
-# tests/host.sh SOURCE BUILD -- a plan is a function of model, options and target, never of the machine that plans. For models and described
-# targets (machine files, hardware files, GPUs by name): graph, plan, remarks, an artifact's texts, explain, memory and partition are
-# printed as this machine prints them, and again as a poorer one: with fewer instructions (NNC_CPU), without CUDA's libraries, without
-# plug-ins, on one core, with another home, cache and locale. The bytes must be the same. Outputs are compared with each other, not with
-# recorded ones. All these conditions hold at once; where an output differs, each alone says which of them it depends on.
-# NNC_TEST_DRAWS greater than 1: all models with all targets.
+# tests/host.sh SOURCE BUILD -- a plan is a function of model, options and target, never of the machine that plans. Outputs for models and
+# described targets (machine files, hardware files, GPUs by name) are printed as on this machine, and again as on a poorer one. Outputs are
+# graph, plan, remarks, an artifact's texts, explain, memory and partition. The poorer machine is one with fewer instructions (NNC_CPU),
+# without CUDA's libraries, without plug-ins, on one core, with another home, cache and locale. The bytes must be the same. Outputs are
+# compared with each other, not with recorded ones. All these conditions hold at once; where an output differs, each alone says which of
+# them it depends on. NNC_TEST_DRAWS greater than 1: all models with all targets.
 set -u
 source=$1
 build=$2
