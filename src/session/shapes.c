@@ -69,7 +69,7 @@ static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o
     if (!a->source->given && (o->n_arg || o->n_shape))
         return nnc_fail0(sink, NNC_E_USAGE,
             "%s was compiled from a graph in text form, from several models, or for a --strategy: "
-            "its shapes are fixed; compile the model with other ones",
+            "its shapes are fixed. Compile the model with other ones",
             a->source->name);
     if (o->weights || o->n_own || o->n_rename || o->seed)
         return nnc_fail0(sink, NNC_E_USAGE,
