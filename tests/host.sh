@@ -131,7 +131,7 @@ if [ "$(texts_of "$dir/here.nnc")" = "$(texts_of "$dir/one.nnc")" ]; then
     echo "an artifact of other cores: skipped (one core is as good as all)"
 else
     under one-core run "$dir/here.nnc" --threads=1 >"$dir/got" 2>&1
-    [ $? = 5 ] && grep -q "was compiled for this CPU, .*, with other cores or caches than the process has here (cpu#.*; this is cpu#.*): run it on as many cores" "$dir/got" ||
+    [ $? = 5 ] && grep -q "was compiled for this CPU, .*, with other cores or caches than the process has here (cpu#.*; this is cpu#.*)\. Run it on as many cores" "$dir/got" ||
         { echo "FAIL: an artifact of other cores"; cat "$dir/got"; failed=1; }
 fi
 echo "$commands commands as on other machines: $([ $failed = 0 ] && echo the same bytes || echo "SOME DIFFER")"
