@@ -1,11 +1,11 @@
 /* bench/contractions.c -- the speed of generated kernels of matrix products and convolutions, with weights packed once, bias and activation
- * after convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers, and transposed ones (back) of DCGAN, U-Net and FCN. The
- * least time counts. Not a test.
+ * after convolutions. Layers are those of VGG-16, ResNet-50 and EfficientNet-B0 (b0), and transposed ones (back) of DCGAN, U-Net and FCN.
+ * The least time counts. Not a test.
  *
  *   bench_contractions [threads (1)] [part of a case's name [show | avx2 | winograd]]
  *
- * avx2: kernels for a CPU without AVX-512. winograd: of convolutions with 3x3 windows, the direct sums' microseconds and those of
- * Winograd's algorithm, in blocks of several sizes, and of its parts on one thread. */
+ * avx2: kernels for a CPU without AVX-512. winograd: microseconds of convolutions with 3x3 windows by direct sums and by Winograd's
+ * algorithm. Blocks have several sizes; its parts are timed on one thread. */
 #include "codegen/codegen.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"

@@ -1,10 +1,9 @@
 /* bench/cubin_work.c -- the work of a kernel's thread, read from its machine code: instructions inside and outside of
  * loops, and what it waits for.
  *
- * Bits 105 to 121 of an instruction are its control code: stall clocks before the next instruction (4 bits), a yield
- * hint, the barrier that its result releases and the one that the reading of its operands releases (3 bits each, 7: none), and the
- * barriers that it waits for (6 bits). The layout is that of Volta and later (Jia et al. 2018, arXiv 1804.06826; checked against
- * nvdisasm for sm_75 to sm_100). */
+ * Bits 105 to 121 of an instruction are its control code. They are stall clocks before the next instruction (4 bits) and a yield hint.
+ * Then come the barriers that its result and the reading of its operands release (3 bits each, 7: none), and those that it waits for (6
+ * bits). The layout is that of Volta and later (Jia et al. 2018, arXiv 1804.06826; checked against nvdisasm for sm_75 to sm_100). */
 #include "cuda/internal.h"
 #include "gpu_share.h"
 #include <string.h>
@@ -55,7 +54,7 @@ static bool better(const step *a, const step *b)
     return a->loaded != b->loaded ? a->loaded > b->loaded : a->length < b->length;
 }
 
-/* The best way out of the loop from `to` to the unconditional branch `i` back: the target of a branch in it that leads out of it. */
+/* The best way out of the loop from `to` to the unconditional branch `i` back. It is the target of a branch in it that leads out. */
 static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
 {
     int64_t best = c->n;
@@ -68,7 +67,7 @@ static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
     return best;
 }
 
-/* From the last instruction to the first, so that the targets of forward branches are done; the end of a loop goes on with what
+/* From the last instruction to the first, so that the targets of forward branches are done. The end of a loop goes on with what
  * follows the loop. */
 static void find_steps(const code *c, step *at)
 {
@@ -180,8 +179,8 @@ static void wait_for(waiting *s, const word *w, nnc_cubin_work *out)
     }
 }
 
-/* Clocks between the last load of an iteration of a loop, `from` to its branch back, and where the next iteration first waits for one of
- * them: so much of the latency passes while the thread computes. s: what is waited for at the branch; entered: clocks at `from`. */
+/* Clocks between the last load of an iteration of a loop, `from` to its branch back, and where the next iteration first waits for one.
+ * So much of the latency passes while the thread computes. s: what is waited for at the branch; entered: clocks at `from`. */
 static int carried(
     const code *c, const step *at, waiting s, int64_t from, int64_t branch, int64_t entered)
 {

@@ -1,13 +1,13 @@
-/* bench/gpu.c -- what limits generated kernels on a GPU, read off their machine code: instructions per element on the usual path
- * against what the GPU issues while it moves that element's bytes; next to the same function as a person writes it, with CUDA's sinf,
- * expf and erff (gpu_plain.h), compiled by the same NVRTC with the same options. Needs NVRTC, and no GPU: nothing is timed.
+/* bench/gpu.c -- limits of generated kernels on a GPU, read off their machine code. Instructions per element on the usual path are compared
+ * with what the GPU issues while it moves that element's bytes. Beside it is the function as a person writes it, with CUDA's sinf,
+ * expf and erff (gpu_plain.h), compiled by the same NVRTC and options. Needs NVRTC, and no GPU: nothing is timed.
  * usage: bench_gpu [--json=FILE] [--models=PATTERN | --steps=PATTERN] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
- * --models=PATTERN (of files of models): instead of the cases every launch of these models, in f32 and f16, at batch 1 and, where they have
- * it as an argument, 128.
+ * --models=PATTERN (of files of models): instead of the cases every launch of these models, in f32 and f16. Batches are 1 and, where they
+ * have it as an argument, 128.
  * --steps=PATTERN: every launch of training steps of these models in bf16 and f32, batch 32, and the CPU time of each compile, almost all
  * NVRTC's.
  *
- * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
+ * An SM issues 128 lanes a clock. Floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
 #include "session/session.h"
 #include "cuda/cuda.h"

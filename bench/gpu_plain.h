@@ -1,5 +1,5 @@
-/* bench/gpu_plain.h -- the benchmark's functions as a person writes them in CUDA C: an element a thread, or a row a block of 256, with
- * CUDA's sinf, expf and erff. Types of 16 bits go through f32. */
+/* bench/gpu_plain.h -- the benchmark's functions as a person writes them in CUDA C. A thread has an element, or a block of 256 a row,
+ * with CUDA's sinf, expf and erff. Types of 16 bits go through f32. */
 #ifndef BENCH_GPU_PLAIN_H
 #define BENCH_GPU_PLAIN_H
 

@@ -94,8 +94,8 @@ static double loads_of_thread(const nnc_kernel *k, const cu_rows *r)
     return bytes / ((double)k->grid.blocks * k->grid.threads);
 }
 
-/* The loops' code loads what is not loaded outside of them: a part of an iteration where the path has unrolled code that few threads go
- * through. Without such loads: one iteration. */
+/* The loops' code loads what is not loaded outside of them. It is a part of an iteration where the path has unrolled code that few
+ * threads go through. Without such loads: one iteration. */
 static double trips_of(double loads, const nnc_cubin_path *c)
 {
     return c->loop.loads > 0 ? fmax(loads - c->once.loads, 0) / c->loop.loads : 1;

@@ -1,8 +1,8 @@
-/* bench/gpu_share.h -- the share of a GPU's memory bandwidth that a generated kernel is predicted to reach, computed from its machine code
- * and its launch, so that a measurement can prove it wrong.
+/* bench/gpu_share.h -- the share of a GPU's memory bandwidth that a generated kernel is predicted to reach. It is computed from machine
+ * code and launch, so that a measurement can prove it wrong.
  *
- * A launch takes the longest of these times, and one latency of memory for its first loads (W: warps of the busiest SM, n: instructions
- * of a warp on the full path, loops times their iterations):
+ * A launch takes the longest of these times, and one latency of memory for its first loads. W: warps of the busiest SM, n: instructions of
+ * a warp on the full path, loops times their iterations:
  *
  *     memory    bytes / bandwidth of a copy; of L2 where all that a run moves fits there
  *     issue     W * n / 4: an SM issues 4 instructions a clock
@@ -15,10 +15,10 @@
  * The last is Little's law: resident blocks times bytes of a block are in flight for the time of a block. Bytes that an SM must have in
  * flight: bandwidth * latency / SMs, on an H200 4.8 TB/s * 700 ns / 132 = 25 KB.
  *
- * Sources. 128 lanes for floats, 64 for integers, 16 for special functions, resident blocks and registers of an SM: CUDA C++ Programming
- * Guide, throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1 and 64 of L2 a
- * clock and SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and shared memory:
- * assumed (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
+ * Sources. 128 lanes for floats, 64 for integers, 16 for special functions, resident blocks and registers of an SM. From the CUDA C++
+ * Programming Guide: throughput of native arithmetic instructions, and technical specifications per compute capability. 128 bytes of L1
+ * and 64 of L2 a clock and SM: Jia et al. 2018, arXiv 1804.06826, and the A100 white paper. Latencies, of loaded memory 700 ns, of L2 and
+ * shared memory: assumed (an idle H100: 479, 264 and 30 clocks, Luo et al. 2024, arXiv 2402.13499). */
 #ifndef NNC_BENCH_GPU_SHARE_H
 #define NNC_BENCH_GPU_SHARE_H
 
@@ -28,8 +28,8 @@
 
 struct nnc_plan;
 
-/* What a thread does in a part of the full path: among the paths from entry to exit that store the most to global
- * memory, those that load the most from it, of these the shortest. Threads inside of all edges execute it. */
+/* What a thread does in a part of the full path. Some paths from entry to exit store the most to global
+ * memory. Among these it is the shortest of those that load the most from it. Threads inside of all edges execute it. */
 typedef struct nnc_cubin_work {
     int n[CC__COUNT];   /* instructions by class */
     int issued;         /* sum of n without padding */

@@ -20,8 +20,8 @@ void meter_destroy(meter *);
 /* Best of several tries, each over 100 ms of multiply-adds, past the first burst of the clock: a ceiling. Takes some seconds. */
 machine meter_ceiling(meter *);
 
-/* One try of each, a tenth of a second together: what the machine gives at this moment (its clock, its neighbours), to be held against
- * what ran just before and after it. cache_copy is not measured: 0. */
+/* One try of each, a tenth of a second together: what the machine gives at this moment (its clock, its neighbours). It is compared
+ * with what ran just before and after. cache_copy is not measured: 0. */
 machine meter_now(meter *);
 
 #endif

@@ -1,15 +1,15 @@
-/* bench/models.c -- how far models are from what the machine allows. For each: the median of whole runs, the roofline
- * (sum over commands of the larger of FLOPs over measured peak and bytes over measured bandwidth), and a table of where the
- * rest goes.
+/* bench/models.c -- how far models are from what the machine allows. For each: the median of whole runs, the roofline,
+ * and a table of where the rest goes. The roofline is the sum over commands of the larger of FLOPs over measured peak and bytes
+ * over measured bandwidth.
  *
  *     bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]
  *
- * Bytes of weights move from memory in every run and are held against the read bandwidth; a tensor that the command before has just
- * written and that fits the caches is held against the copy bandwidth of memory all the same: a roofline, not a cache model.
+ * Bytes of weights move from memory in every run and are held against the read bandwidth. A tensor that the previous command wrote
+ * and that fits the caches is held against memory's copy bandwidth: a roofline, not a cache model.
  *
  * Two shares of the roofline are printed. "of best": median run against the best ceilings ever seen. "in turn": runs take turns with short
- * measurements of the same ceilings; each burst of runs is held against the mean of the measurements before and after it, and the
- * median of these shares stands with its 95 % interval. On a machine whose clock and neighbours change, only the second says something
+ * measurements of the same ceilings. Each burst of runs is held against the mean of the measurements before and after it. The
+ * median of these shares has its 95 % interval. On a machine whose clock and neighbours change, only the second says something
  * about the program. */
 #include "check/compare.h"
 #include "session/session.h"

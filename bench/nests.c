@@ -1,7 +1,6 @@
-/* bench/nests.c -- generated kernels of one op against a copy of the same number of bytes, on
- * one thread in turns, by the thread's own clock: the share of the copy's bandwidth holds on a
- * busy machine as well. Cases: the table below.
- * usage: bench_nests [part of a case's name] */
+/* bench/nests.c -- generated kernels of one op against a copy of the same number of bytes, on one
+ * thread in turns, by the thread's own clock. So the share of the copy's bandwidth holds on a busy
+ * machine as well. Cases: the table below. usage: bench_nests [part of a case's name] */
 #include "codegen/codegen.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  *     bench_steps MODEL [--set=NAME=VALUE]... [--form=FORM] [--streams=N] [--threads=N]
  *                 [--loss=L] [--optimizer=O] [--momentum=M]
  *
- * FORM: fused (the default), unfused, joined (all siblings), apart (no siblings), turns (the argument `models` is the number of sessions of
- * the model with models=1, whose steps follow each other). It answers lines of standard input with a line of JSON each:
+ * FORM: fused (the default), unfused, joined (all siblings), apart (no siblings), turns. For turns the argument `models` is the number of
+ * sessions of the model with models=1, whose steps follow each other. It answers lines of standard input with a line of JSON each:
  *
  *     burst MS     makes steps for at least MS milliseconds: {"ms": [each step's]}
  *     parts N      {"data_ms", "forward_ms", "loss_ms", "backward_ms", "optimizer_ms"}: medians over N steps

@@ -1,5 +1,6 @@
-/* Trains a model that tells two classes of points apart, with a loop of its own: steps, an evaluation, a checkpoint, and a second trainer
- * that goes on from it with the same numbers. Usage: train DIR, which gets points.json, points.safetensors and weights.safetensors. */
+/* Trains a model that tells two classes of points apart, with a loop of its own. It has steps, an evaluation, a checkpoint, and a second
+ * trainer that goes on from it with the same numbers. Usage: train DIR, which gets points.json, points.safetensors and
+ * weights.safetensors. */
 #include <nnc/nnc.h>
 #include <stdlib.h>
 

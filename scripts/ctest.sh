@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/ctest.sh BUILD [ctest flags] -- runs BUILD's tests: one line for each suite as it ends, the whole output of those that fail, what was
-# skipped and why, and as the last line "N passed, N failed, N skipped". These are the tests of the suites' programs; a suite that does not
-# count its own is one. Exit code: ctest's.
+# scripts/ctest.sh BUILD [ctest flags] -- runs BUILD's tests. Prints a line for each suite as it ends, the whole output of those that fail,
+# what was skipped and why, and as the last line "N passed, N failed, N skipped". These are the tests of the suites' programs; a suite that
+# does not count its own is one. Exit code: ctest's.
 set -u
 build=$1
 shift

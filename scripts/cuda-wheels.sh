@@ -5,7 +5,7 @@
 #     scripts/cuda-wheels.sh && NNC_CUDA_PATH=$PWD/build/cuda build/nnc doctor
 #
 # NVRTC of CUDA 13 (100 MB to load); --cu12: that of CUDA 12 too, which GPUs before sm_75 need; --all: also the runtime, cuBLAS, cuDNN,
-# NCCL and CUPTI of CUDA 13 (2 GB). --cu12 --all: all libraries of CUDA 12 alone, the last that support sm_61 and sm_70; it needs a FOLDER
+# NCCL and CUPTI of CUDA 13 (2 GB). --cu12 --all: all libraries of CUDA 12 alone, the last that support sm_61 and sm_70. It needs a FOLDER
 # of its own, since both versions of cuDNN lie in the same place. Exit code 5 when that is not possible here, with one line that says why.
 set -u
 cd "$(dirname "$0")/.." || exit 1

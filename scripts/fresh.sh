@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/fresh.sh [bookworm|trixie] [demo|test|both|COMMAND] -- runs ./demo.sh, ./test.sh or COMMAND as a newcomer does: as root on a minimal
-# Debian (debootstrap --variant=minbase) that holds a clone of this checkout's last commit and nothing else. Default: bookworm demo.
+# scripts/fresh.sh [bookworm|trixie] [demo|test|both|COMMAND] -- runs ./demo.sh, ./test.sh or COMMAND as a newcomer does. It is root on a
+# minimal Debian (debootstrap --variant=minbase) with only a clone of this checkout's last commit. Default: bookworm demo.
 #
 # The folder NNC_FRESH_FILES, if set, is there as /opt/files.
 #

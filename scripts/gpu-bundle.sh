@@ -1,12 +1,12 @@
 #!/bin/sh
-# scripts/gpu-bundle.sh [BUILD] [OUT.tar.xz] -- packs nnc, its plug-ins, the libraries they need and bench/gpu.sh into an archive that runs
-# on a GPU machine with nothing installed but the driver, CUDA's libraries (a toolkit, or the wheels beside PyTorch) and glibc. Unpack
-# it anywhere, and there: bench/gpu.sh
+# scripts/gpu-bundle.sh [BUILD] [OUT.tar.xz] -- packs nnc, its plug-ins, the libraries they need and bench/gpu.sh into an archive. It runs
+# on a GPU machine that has only the driver, CUDA's libraries (a toolkit, or the wheels beside PyTorch) and glibc. Unpack it anywhere, and
+# there: bench/gpu.sh
 #
-# BUILD (default build-bundle) is a build folder of its own: LLVM is linked into its plug-in where LLVM's static libraries are there (a
-# quarter of the shared library's size, which has every target), and libraries are looked for beside the program.
-# GPU_TARGETS (default cuda:sm_90): GPUs whose kernels are compiled beforehand, if NVRTC is here, and about which cuDNN is asked, if it is;
-# elsewhere NVRTC compiles them, and cuDNN is asked, there.
+# BUILD (default build-bundle) is a build folder of its own. If LLVM's static libraries exist, they are linked into its plug-in (a quarter
+# of the shared library's size, which has every target). Libraries are searched beside the program.
+# GPU_TARGETS (default cuda:sm_90): GPUs whose kernels are compiled beforehand, if NVRTC is here, and about which cuDNN is asked, if it is.
+# Otherwise both happen on the GPU machine.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd) build=${1:-build-bundle} out=${2:-nnc-gpu.tar.xz}

@@ -12,7 +12,7 @@ png      a folder with a folder of pictures for each class, in sizes from --size
 jpeg     the same
 npy      a folder: x.npy (f32 [samples,3,H,W]) and y.npy (i64)
 
-A class has a smooth pattern of its own; a sample is that pattern, moved by up to an eighth of its size, with noise (0..1, default 0.3).
+A class has a smooth pattern of its own. A sample is that pattern, moved by up to an eighth of its size, with noise (0..1, default 0.3).
 The same arguments write the same bytes."""
 import argparse
 import functools

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/packages.sh [BUILD] [bookworm|trixie] -- makes the packages, the archive and the wheel of BUILD (default build), and installs, tries and
-# removes them on a minimal Debian (default: this machine's release, whose libraries BUILD needs). Exit code 77: not possible here, with a line
-# that says why. Without PyPI there is no wheel. Where there is lintian, it names what it finds.
+# scripts/packages.sh [BUILD] [bookworm|trixie] -- makes the packages, the archive and the wheel of BUILD (default build). Installs, tries
+# and removes them on a minimal Debian (default: this machine's release, whose libraries BUILD needs). Exit code 77: not possible here, with
+# a line that says why. Without PyPI there is no wheel. Where there is lintian, it names what it finds.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 # scripts/setup.sh -- sourced by demo.sh and test.sh: installs the packages that are missing (Debian, as root or through sudo), or
 # names them and stops. Required: a C compiler, CMake, make, xxHash; for the tests, cJSON. Optional: LLVM 19 (nnc is slow without it), zlib
-# (compressed .npz files), libjpeg and libpng (pictures for training); for the tests, Open MPI (one model over several processes), a C++
+# (compressed .npz files), libjpeg and libpng (pictures for training). For the tests: Open MPI (one model over several processes), a C++
 # compiler (kernels for GPUs, run on the CPU), pkg-config (the installed library), Python (checks of files, NVRTC's wheel), its numpy (the
 # package nnc, samples for trainings over several processes), pytest, venv (its wheel), nbclient and ipykernel (the notebook), dpkg-dev (Debian's
 # packages), man-db and mandoc (manual pages), zsh and fish (their completion).

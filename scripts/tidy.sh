@@ -1,7 +1,7 @@
 #!/bin/sh
-# scripts/tidy.sh BUILD -- clang-tidy on each file of src as BUILD's compile commands have it, but for those that it found clean before: with the
-# same contents of file and headers, the same command and the same checks, in any checkout (as ccache keeps objects; ~/.cache/nnc-tidy). Exits 1,
-# with the findings, where there are some.
+# scripts/tidy.sh BUILD -- clang-tidy on each file of src as BUILD's compile commands have it. Files found clean before are left out: the
+# same contents of file and headers, command and checks, in any checkout (as ccache keeps objects; ~/.cache/nnc-tidy). Exits 1, with the
+# findings, where there are some.
 set -u
 build=$1
 dir=$build/tidy

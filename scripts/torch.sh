@@ -1,7 +1,8 @@
 #!/bin/sh
-# scripts/torch.sh BUILD [PYTEST FLAG...] -- the tests of torch.compile(backend="nnc") with the library in the build folder BUILD, and without
-# flags also some models of torchvision, timm and transformers; with PyTorch and these from PyPI, which are kept in
-# ${XDG_CACHE_HOME:-~/.cache}/nnc/torch-venv (7 GB: CUDA's libraries come along). Exit code 77: they cannot be installed, with a line that says why.
+# scripts/torch.sh BUILD [PYTEST FLAG...] -- the tests of torch.compile(backend="nnc") with the library in the build folder BUILD. Without
+# flags also some models of torchvision, timm and transformers. PyTorch and these come from PyPI, and are kept in
+# ${XDG_CACHE_HOME:-~/.cache}/nnc/torch-venv (7 GB: CUDA's libraries come along). Exit code 77: they cannot be installed, with a line that
+# says why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 [ $# -ge 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }

@@ -5,7 +5,7 @@
     python3 scripts/torch_to_safetensors.py checkpoint.pt weights.safetensors --key=state_dict --prefix=module.
 
 The file is read with weights_only=True: no code in it is run. --key names the entry of a checkpoint that holds the state dict, dots for
-nested ones; without it a dictionary with one entry "state_dict", "model_state_dict" or "model" is entered. --prefix is taken off names."""
+nested ones. Without it a dictionary with one entry "state_dict", "model_state_dict" or "model" is entered. --prefix is taken off names."""
 import argparse
 import ctypes
 import json

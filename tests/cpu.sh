@@ -1,6 +1,7 @@
 #!/bin/sh
-# tests/cpu.sh SOURCE BUILD -- limits of instruction sets (docs/hardware.md#older-cpus): what nnc says of them, machine code without newer
-# instructions, results that agree with float64, and one folder of kernels under several limits. Levels that this CPU lacks are left out.
+# tests/cpu.sh SOURCE BUILD -- limits of instruction sets (docs/hardware.md#older-cpus). Tests what nnc says of them and machine code
+# without newer instructions. Results agree with float64, and several limits share one folder of kernels. Levels that this CPU lacks are
+# left out.
 set -u
 source=$1
 nnc=$2/nnc

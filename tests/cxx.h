@@ -8,8 +8,8 @@
 
 /* Builds `source` (n bytes) and opens it: dlclose. NULL: what went wrong is on stderr. flags: for the compiler, besides those that make a
  * library whose arithmetic is that of the kernels.
- * FAKE_CUDA_KERNELS in the environment names a folder that keeps what was built, under the hash of source and flags: for other processes,
- * or for a machine without a compiler. Whoever changes shim.h, shim.cpp or the compiler takes an empty one. */
+ * FAKE_CUDA_KERNELS in the environment names a folder that keeps what was built, under the hash of source and flags. Other processes, or
+ * a machine without a compiler, use it. Whoever changes shim.h, shim.cpp or the compiler takes an empty one. */
 void *cxx_build(const char *source, size_t n, const char *flags);
 
 #endif

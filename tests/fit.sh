@@ -1,7 +1,7 @@
 #!/bin/sh
-# tests/fit.sh SOURCE BUILD -- the boundary of nnc memory --fit under a real limit: address space of what the largest model was planned to
-# need, and of what a process needs beside its plan, measured on the smallest model. The largest runs; one layer more is refused by nnc
-# before it runs, by its limit, and by the system's otherwise: with exit code 4, never killed.
+# tests/fit.sh SOURCE BUILD -- the boundary of nnc memory --fit under a real limit of address space. The limit is what the largest model was
+# planned to need, and what a process needs beside its plan, measured on the smallest model. The largest runs. One layer more is refused by
+# nnc's limit before it runs, otherwise by the system's: with exit code 4, never killed.
 set -u
 source=$1
 nnc=$2/nnc

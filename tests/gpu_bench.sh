@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/gpu_bench.sh SOURCE BUILD -- bench/gpu.sh in small on the fake of CUDA: what it makes, that it goes on where it ended, and that a
-# kernel that crashes or hangs costs its own result alone.
+# tests/gpu_bench.sh SOURCE BUILD -- bench/gpu.sh in small on the fake of CUDA. Tests what it makes and that it goes on where it ended. A
+# kernel that crashes or hangs costs only its own result.
 set -u
 source=$1 build=$2
 out=$(mktemp -d) || exit 1
@@ -149,8 +149,8 @@ if [ "$python" != none ]; then
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
 
-# PyTorch on this machine's CPU in the peers' place: its compiler prepares; one peer leaves a dead context behind, which costs its own cell and
-# a process; then each question that a GPU is not needed for has an answer, and there is a chart.
+# PyTorch on this machine's CPU replaces the peers. Its compiler prepares; one peer leaves a dead context behind, which costs its own cell
+# and a process. Then each question that a GPU is not needed for has an answer, and there is a chart.
 if [ "$python" != none ] && "$python" -c 'import torch' 2>/dev/null; then
     grep -e '^layernorm' -e '^mlp' "$source/bench/device/tiny.txt" >"$out/peers.txt"
     NNC_GPU_PROCESSES=1 FAKE_PEER_BREAK=layernorm gpu --only=peers --peers-on=cpu --limit=300 --cells="$out/peers.txt"

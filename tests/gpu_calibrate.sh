@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/gpu_calibrate.sh SOURCE BUILD -- nnc calibrate --target=cuda on the fake of CUDA: every entry of its file is filled, the commands that
-# take a hardware file take it, and calls that fail end it with an error. Its numbers mean nothing: they depend on the host.
+# tests/gpu_calibrate.sh SOURCE BUILD -- nnc calibrate --target=cuda on the fake of CUDA. Every entry of its file is filled, and the
+# commands that take a hardware file take it. Calls that fail end it with an error. Its numbers mean nothing: they depend on the host.
 set -u
 source=$1 nnc=$2/nnc
 dir=$(mktemp -d)

@@ -116,7 +116,7 @@ for comm in staged nccl; do
     done
 done
 
-# Generated graphs over GPUs, and over GPUs and CPUs: what two ranks have to tell each other, with one stream and several: eight with
+# Generated graphs over GPUs, and over GPUs and CPUs. They test what two ranks tell each other, with one stream and several. Eight with
 # NNC_TEST_DRAWS=4, one by default.
 graph() { # SEED DEVICES
     awk -v seed="$1" -v devices="$2" 'BEGIN {

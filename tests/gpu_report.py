@@ -1,5 +1,5 @@
-"""tests/gpu_report.py SOURCE -- bench/device/report.py on results that were made up: each question's line has the numbers that follow from
-them, one that no cell answers says so, and the chart is SVG with a mark for each ratio. From a folder and from an archive of it."""
+"""tests/gpu_report.py SOURCE -- bench/device/report.py on results that were made up. Each question's line has the numbers that follow from
+them, or says that no cell answers it. The chart is SVG with a mark for each ratio. From a folder and from an archive of it."""
 import json
 import os
 import subprocess

@@ -1,10 +1,10 @@
 #!/bin/sh
-# tests/host.sh SOURCE BUILD -- a plan is a function of model, options and target, never of the machine that plans. For models and described
-# targets (machine files, hardware files, GPUs by name): graph, plan, remarks, an artifact's texts, explain, memory and partition are
-# printed as this machine prints them, and again as a poorer one: with fewer instructions (NNC_CPU), without CUDA's libraries, without
-# plug-ins, on one core, with another home, cache and locale. The bytes must be the same. Outputs are compared with each other, not with
-# recorded ones. All these conditions hold at once; where an output differs, each alone says which of them it depends on.
-# NNC_TEST_DRAWS greater than 1: all models with all targets.
+# tests/host.sh SOURCE BUILD -- a plan is a function of model, options and target, never of the machine that plans. Outputs for models and
+# described targets (machine files, hardware files, GPUs by name) are printed as on this machine, and again as on a poorer one. Outputs are
+# graph, plan, remarks, an artifact's texts, explain, memory and partition. The poorer machine is one with fewer instructions (NNC_CPU),
+# without CUDA's libraries, without plug-ins, on one core, with another home, cache and locale. The bytes must be the same. Outputs are
+# compared with each other, not with recorded ones. All these conditions hold at once; where an output differs, each alone says which of
+# them it depends on. NNC_TEST_DRAWS greater than 1: all models with all targets.
 set -u
 source=$1
 build=$2
@@ -131,7 +131,7 @@ if [ "$(texts_of "$dir/here.nnc")" = "$(texts_of "$dir/one.nnc")" ]; then
     echo "an artifact of other cores: skipped (one core is as good as all)"
 else
     under one-core run "$dir/here.nnc" --threads=1 >"$dir/got" 2>&1
-    [ $? = 5 ] && grep -q "was compiled for this CPU, .*, with other cores or caches than the process has here (cpu#.*; this is cpu#.*): run it on as many cores" "$dir/got" ||
+    [ $? = 5 ] && grep -q "was compiled for this CPU, .*, with other cores or caches than the process has here (cpu#.*; this is cpu#.*)\. Run it on as many cores" "$dir/got" ||
         { echo "FAIL: an artifact of other cores"; cat "$dir/got"; failed=1; }
 fi
 echo "$commands commands as on other machines: $([ $failed = 0 ] && echo the same bytes || echo "SOME DIFFER")"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# tests/install.sh SOURCE BUILD -- installs nnc into a folder, moves it, and builds and runs the examples against it there: C and C++
-# through pkg-config and through CMake, with the shared and the static library, and Python through ctypes. Nothing of the source or
-# build folder may be needed: NNC_PLUGIN_DIR is not set, and the plug-ins must be found all the same.
+# tests/install.sh SOURCE BUILD -- installs nnc into a folder, moves it, and builds and runs the examples against it there. C and C++ go
+# through pkg-config and CMake, with the shared and the static library, Python through ctypes. Nothing of the source or build folder may be
+# needed: NNC_PLUGIN_DIR is not set, and the plug-ins must be found all the same.
 set -eu
 source=$1 build=$2
 unset NNC_PLUGIN_DIR

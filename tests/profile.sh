@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/profile.sh SOURCE BUILD -- nnc profile of steps over devices, over ranks (sockets, and MPI where there is one), of several models, of
-# an artifact and on described hardware: the numbers of devices and rows add up to the run, and are those of all ranks.
+# tests/profile.sh SOURCE BUILD -- nnc profile of steps over devices and ranks (sockets, and MPI if installed), of several models, of an
+# artifact and on described hardware. The numbers of devices and rows add up to the run, and are those of all ranks.
 set -u
 source=$1
 build=$(cd "$2" && pwd)

@@ -311,8 +311,8 @@ if [ -e "$dir/data.npz" ]; then
     done
 fi
 
-# Pipelines of micro-batches: losses and weights are those of one device that accumulates as many batches, also of a training that
-# changes its schedule on the way.
+# Pipelines of micro-batches. Losses and weights are those of one device that accumulates as many batches, also if a training changes its
+# schedule on the way.
 if [ -e "$dir/data.npz" ]; then
     train="train $dir/net.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --threads=1"
     what="training, accumulated"
@@ -355,8 +355,8 @@ if [ -e "$dir/data.npz" ]; then
     ran 0 "epoch 2"
     rm -f "$dir/c.npz"
 fi
-# Replicas: with the optimizer's states divided (ZeRO's stages 1 and 2, of one batch a step) and in buckets the weights of plain data parallelism, bit for bit, also
-# resumed; of splits and pipelines those of one process; both to rounding those of a replica on each device.
+# Replicas. With divided optimizer states (ZeRO's stages 1 and 2, of one batch a step) and in buckets, weights have the bits of plain data
+# parallelism, also resumed. Splits and pipelines have those of one process. Both have, up to rounding, those of a replica on each device.
 if [ -e "$dir/data.npz" ] && [ -e "$dir/split.json" ]; then
     # two ranks of a thread each have the plan of a process with two
     net="$dir/split.json --data=$dir/data.npz --validation=0.2 --lr=0.05 --momentum=0.9 --epochs=2"

@@ -27,8 +27,8 @@ ran() {
 }
 
 # launched N COMMAND...: over N ranks, what it says in $dir/said. A process whose launcher has no processor for 2 s gives up telling it of
-# its end (PMIx_Finalize), and Open MPI 4 then takes a process that ended well for one that "exited improperly" (its issue 12607):
-# only that is tried again, and said.
+# its end (PMIx_Finalize). Open MPI 4 then takes a process that ended well for one that "exited improperly" (its issue 12607). Only that is
+# tried again, and said.
 launched() {
     n=$1
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/shell.sh SOURCE BUILD -- manual pages and completion have every command and flag of --help; man and mandoc find no fault; bash, zsh and
-# fish, those that are there, complete commands, flags, values, files, and a model's args, layers and outputs.
+# tests/shell.sh SOURCE BUILD -- manual pages and completion have every command and flag of --help. man and mandoc find no fault. bash, zsh
+# and fish, where installed, complete commands, flags, values, files, and a model's args, layers and outputs.
 set -u
 source=$1 build=$2
 PATH=$build:$PATH

@@ -82,8 +82,8 @@ extern nnc_sink *test_sink; /* cleared before each test */
                                nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
-/* Folder of the cache of machine code that tests share, across suites and builds, as its keys are what is compiled: nnc in the folder
- * TEST_CACHE of the environment, so that XDG_CACHE_HOME=$TEST_CACHE means it, too. NULL: there is none, and everything is compiled.
+/* Folder of the cache of machine code that tests share, across suites and builds, as its keys are what is compiled. It is nnc in the
+ * environment's folder TEST_CACHE, so XDG_CACHE_HOME=$TEST_CACHE means it, too. NULL: there is none, and everything is compiled.
  * ./test.sh begins with an empty one. */
 const char *test_cache(void);
 /* Options of an environment that uses it: nnc_env_create(&(nnc_env_options){TEST_CACHED, ...}). */

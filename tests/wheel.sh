@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/wheel.sh SOURCE BUILD -- makes the Python package's wheel of what is built, installs it into an environment of its own, and runs a
+# tests/wheel.sh SOURCE BUILD -- makes the Python package's wheel of what is built and installs it into an environment of its own. Runs a
 # model and the program there, from another folder.
 set -u
 source=$1 build=$2

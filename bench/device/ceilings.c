@@ -1,5 +1,5 @@
-/* bench/device/ceilings.c -- the part "ceilings": what this GPU reaches at most, with kernels and products that do nothing else, in the
- * same process and by the same clock (CUDA's events) as nothing of nnc's plans is involved. Tables of results hold models against it.
+/* bench/device/ceilings.c -- the part "ceilings": what this GPU reaches at most, with kernels and products that do nothing else.
+ * Nothing of nnc's plans is involved; process and clock (CUDA's events) are the same. Tables of results hold models against it.
  *
  * The kernels are written as nnc's emitter writes them (comment, launch bounds, thunk), so that the tests' fake of CUDA runs them. */
 #include "cuda/cuda.h"

@@ -1,5 +1,5 @@
-/* bench/device/device.h -- what the parts of bench_device share: cells (what is measured), results (one file each, so that a run that
- * ends early goes on where it ended), and the clock of a cell. */
+/* bench/device/device.h -- what the parts of bench_device share: cells (what is measured), results, and the clock of a cell. Results
+ * are one file each, so that a run that ends early goes on where it ended. */
 #ifndef NNC_BENCH_DEVICE_H
 #define NNC_BENCH_DEVICE_H
 
@@ -64,8 +64,8 @@ nnc_status results_end(results *r, const char *id, const nnc_text *text, nnc_sin
 bool device_lost(void);
 /* The result is why there is none. */
 void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why);
-/* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 76 so does a further process (the device's context died with the last
- * result), 1 some results are failures. */
+/* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 1 some results are failures. 76: so does a further process (the
+ * device's context died with the last result). */
 int results_exit(const results *r);
 
 /* ---- turn.c -------------------------------------------------------------------------------------------------------- */

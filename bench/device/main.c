@@ -10,7 +10,7 @@
  *     bench_device graphs    --out=DIR --cells=FILE [--only=FLAG,...]
  *     bench_device compile   --cells=FILE --target=cuda:sm_NN --cache-dir=DIR
  *
- * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --turn=FILE, the lock of whoever uses the GPU;
+ * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --turn=FILE, the lock of whoever uses the GPU.
  * --deadline=SECONDS from now, after which no more results are begun (exit code 75: another run goes on). Exit code 76: the device's
  * context died, another process goes on. A result that is there already is left alone. */
 #include "device.h"

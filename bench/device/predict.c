@@ -3,7 +3,7 @@
 #include "gpu_share.h"
 #include "measure.h"
 
-/* Time of the launches, each with the target's overhead, and the share of a copy's bandwidth at that time; nothing where a library's
+/* Time of the launches, each with the target's overhead, and the share of a copy's bandwidth at that time. Nothing where a library's
  * call is among them, whose time no machine code says. Per kernel: all launches. */
 bool predicted_of(const nnc_plan *p, const nnc_target *t, nnc_arena *a, predicted *out)
 {

@@ -1,4 +1,4 @@
-/* bench/device/run.c -- the parts "run", "graphs" and "compile": compiles, loads and measures each cell of a table, and keeps what another
+/* bench/device/run.c -- the parts "run", "graphs" and "compile": compiles, loads and measures each cell of a table. It keeps what another
  * program needs to do the same (graph.c) and some elements of the first output. */
 #include "cuda/cuda.h"
 #include "report/report.h"

@@ -280,7 +280,7 @@ static bool same_task(const published *a, const published *b)
 }
 
 /* Rows of the same model, GPUs and batch are alternatives of a search. How much longer does the one that is predicted to be best take
- * than the best one; and of pairs that differ by more than a tenth, how many are predicted in their order? */
+ * than the best one? Of pairs that differ by more than a tenth, how many are predicted in their order? */
 static void choices(
     const char *what, const published *row, const double *got, const double *want, int n)
 {

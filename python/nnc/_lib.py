@@ -183,8 +183,8 @@ TEXT, JSON = 0, 1  # nnc_format
 class Handle:
     """An object of the library, destroyed when nothing refers to it, and before what is in `needs`.
 
-    The finalizer refers to `needs`, not only the object: the garbage collector, which finalizes the objects of a cycle in any order,
-    sees them in use until then."""
+    The finalizer refers to `needs`, not only the object. So the garbage collector, which finalizes a cycle's objects in any order, sees
+    them in use until then."""
 
     def __init__(self, pointer, destroy, *needs):
         self.needs = needs

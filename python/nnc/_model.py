@@ -217,8 +217,8 @@ class Model:
     def __call__(self, *arrays, out=None, **named):
         """Computes the outputs: a tuple of arrays that also has their names (y["prob"], y.prob).
 
-        arrays, named: an array for each input, by position or name: NumPy's, or anything with DLPack (PyTorch's CPU tensors) or the
-        buffer protocol, of the input's dtype and shape. out: arrays to write the outputs into, one for each in order.
+        arrays, named: an array for each input, by position or name, of the input's dtype and shape. NumPy's, or anything with DLPack
+        (PyTorch's CPU tensors) or the buffer protocol. out: arrays to write the outputs into, one for each in order.
         Raises UsageError where an array is missing or of another dtype or shape, ModelError where an index is outside its table."""
         values = bind(self.inputs, arrays, named)
         if out is None:
@@ -338,12 +338,12 @@ def open_model(model, weights, options, *kinds):
 def compile(model, args=None, *, weights=None, **options):
     """Compiles a model for this machine. Returns a Model, which is called on arrays.
 
-    model: the path of a model file (.json, .onnx, graph text), a dict of the JSON format (docs/model.md), ONNX bytes, an
-    onnx.ModelProto, a graph in text form (docs/graph-ir.md), or a torch.nn.Module together with `args`.
+    model: the path of a model file (.json, .onnx, graph text), a dict of the JSON format (docs/model.md), ONNX bytes, or an
+    onnx.ModelProto. Also a graph in text form (docs/graph-ir.md), or a torch.nn.Module together with `args`.
     args: a tuple of example arguments of the module, whose shapes and dtypes are those of the inputs; the weights are the module's.
-    weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read where
-    they are, when the model is first called, and by save, profile, compare and verify: they must not change while it is used. Without
-    weights they are generated from `seed`.
+    weights: the path of a file of tensors, or a mapping from names to arrays, such as a PyTorch state_dict. The arrays are read in place,
+    when the model is first called, and by save, profile, compare and verify. They must not change meanwhile. Without weights they are
+    generated from `seed`.
     options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
     math="exact", precision="bf16", O=3, ...
     Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""

@@ -200,10 +200,10 @@ class Training(Report):
 def train(model, data, **flags):
     """Trains a model by the program: nnc.train("net.json", {"x": pixels, "target": classes}, epochs=10, lr=0.1, validation=0.1).
 
-    data: a mapping from the model's inputs and "target" to arrays with a row for each sample, or the path of a file or folder that
-    nnc train reads. flags: those of nnc train (docs/training.md). Returns a Training with .weights (None if save= names another file than
-    an .npz); to_dict() has its steps and epochs. With checkpoint="c.npz", an interrupt finishes the step and
-    writes it, and resume=True goes on from there."""
+    data: a mapping from the model's inputs and "target" to arrays with a row for each sample. Or the path of a file or folder for nnc
+    train. flags: those of nnc train (docs/training.md). Returns a Training with .weights (None if save= names another file than an .npz);
+    to_dict() has its steps and epochs. With checkpoint="c.npz", an interrupt finishes the step and writes it, and resume=True goes on from
+    there."""
     folder = Folder()
     given = {name: value for name, value in flags.items() if value is not None}
     flags = {"data": data, "save": folder.file("trained.npz"), "log": folder.file("log.json"), **given}

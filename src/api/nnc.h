@@ -104,17 +104,17 @@ NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bo
 /* Rejects damaged and truncated files and other formats (NNC_E_MODEL), and files for another machine than e (NNC_E_DEVICE). e NULL:
  * only for inspection, for any machine; no session can be made of it. */
 NNC_API nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
-/* Checks that the files with its weights exist and are those it was compiled with; reads each weight's last element. */
+/* Checks that the files of its weights exist and are those it was compiled with. Reads each weight's last element. */
 NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Reads the weights that lie in a file beside the artifact from this file instead, and checks it. */
 NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 /* True when the file starts like an artifact. */
 NNC_API bool nnc_is_artifact(const char *file);
-/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes); of a CPU's: "llvm", "asm"; of a
- * GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
+/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes). Only of a CPU's: "llvm", "asm".
+ * Only of a GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* The same written to a file. "onnx": weights that are too many for it lie in FILE.data. */
+/* The same written to a file. "onnx": weights beyond 2 GiB are written to FILE.data. */
 NNC_API nnc_status nnc_emit_file(
     nnc_env *e, const nnc_artifact *a, const char *stage, const char *file, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
@@ -126,7 +126,7 @@ NNC_API const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
 NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 NNC_API const nnc_type *nnc_artifact_input_type(const nnc_artifact *a, int i);
 NNC_API const nnc_type *nnc_artifact_output_type(const nnc_artifact *a, int i);
-/* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
+/* Work of one run of the artifact: floating-point operations, bytes moved, launches. Each may be NULL. */
 NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
 /* ---- other args and shapes: an artifact keeps its model (a graph in text form has fixed shapes) ----
@@ -137,30 +137,30 @@ NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *b
  *     ...
  *     nnc_session_destroy(s);  nnc_artifact_destroy(seven);  nnc_artifact_destroy(a);
  */
-/* The model of `a` planned for the args ("set") and shapes of o, with the flags that a was compiled with; args and extents that o does
- * not give are those of a. Weights are read from where a has them. NNC_E_DEVICE: e is another machine than a was compiled for, or has
- * other plug-ins. The caller owns *out and destroys it like every artifact, before or after a. `a` keeps the 8 plans that were asked
- * for most recently: asked for again, the same plan comes back at once, also where its earlier owners have destroyed theirs. Of an
- * artifact that was itself made for other shapes, the model, args and recent plans are those of the one that it was made from. Called
- * by the thread that uses e; others may run sessions of a and destroy artifacts at the same time. */
+/* The model of `a` planned for the args ("set") and shapes of o, with the flags that a was compiled with. Args and extents missing in
+ * o are those of a. Weights are read from where a has them. NNC_E_DEVICE: e is another machine than a was compiled for, or has other
+ * plug-ins. The caller owns *out and destroys it like every artifact, before or after a. `a` keeps the 8 plans requested last: such a
+ * plan is returned at once, even after its earlier owners destroyed theirs. If `a` was itself made for other shapes, the model, args
+ * and recent plans are those of its original artifact. Called by the thread that uses e; others may run sessions of a and destroy
+ * artifacts at the same time. */
 NNC_API nnc_status nnc_artifact_for(
     nnc_env *e, nnc_artifact *a, const nnc_open_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
-/* Sessions of a, of which there are none yet, share weights and what is made of them with those of `with`, another model: for graphs in
- * text form, compiled once for each shape. Weights in the caller's memory are the same where name and address are: they must not change. */
+/* Lets sessions of a, of which there are none yet, share weights with those of `with`, another model. Packed and folded weights are shared,
+ * too. For graphs in text form, compiled once for each shape. Weights in the caller's memory count as equal if name and address are; they
+ * must not change. */
 NNC_API void nnc_artifact_share(nnc_artifact *a, nnc_artifact *with);
-/* That model, to be compiled with other flags, or looked at. The caller closes it, before it destroys a. NULL: rejected, reason in the
- * sink. */
+/* Returns the artifact's model, to be compiled with other flags or inspected. The caller closes it, before it destroys a. NULL:
+ * rejected, reason in the sink. */
 NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink);
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
 /* Allocates exactly the memory that nnc_report_memory reports; reads or generates the weights; runs `init`. NNC_E_FIT when it does not
- * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share what is equal:
- * weights, packed weights; then less memory is allocated. */
+ * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share equal weights
+ * and packed weights, so less memory is allocated. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
-/* The same with the states (see below) of another session. Those of the same name and type are in the same memory: each of the two sees
- * what the other's steps have made of them. For evaluating weights in training. The two may be destroyed in any order; they must not run at
- * the same time. */
+/* The same, sharing states (see below) with another session. States of equal name and type use the same memory, so each session sees the
+ * other's steps. For evaluating weights in training. The two may be destroyed in any order; they must not run at the same time. */
 NNC_API nnc_status nnc_session_create_with(
     nnc_env *e, const nnc_artifact *a, nnc_session *with, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
@@ -175,8 +175,8 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
  * of the gather or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the
  * host. */
 NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
-/* Without copies: row-major memory of an input, which the caller writes and then passes to nnc_session_input, and of an output of the last
- * run, valid until the next one. NULL: the host cannot access it. */
+/* Memory for access without copies, row-major. The caller writes an input's and then passes it to nnc_session_input; an output's is that
+ * of the last run, valid until the next. NULL: the host cannot access it. */
 NNC_API void *nnc_session_input_memory(nnc_session *s, int i);
 NNC_API const void *nnc_session_output_memory(nnc_session *s, int i);
 NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
@@ -195,8 +195,8 @@ NNC_API nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink) NNC_MUST;
  * gradients of all but the last, whose step uses their sum. */
 NNC_API nnc_status nnc_session_accumulate(nnc_session *s, nnc_sink *sink) NNC_MUST;
 NNC_API int nnc_session_states(const nnc_session *s);
-/* By index, in the order of the updates; NULL after the last. Of a model that several devices have copies of, those of device d > 0 are
- * called as the first one is, with `.deviced` after it. */
+/* By index, in the order of the updates; NULL after the last. If several devices have copies of a model, names on device d > 0 are the
+ * first one's followed by `.deviced`. */
 NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
 /* Copy a state to row-major host memory, and from there: checkpoints. */
@@ -215,8 +215,8 @@ NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data
  *     nnc_trainer_save(t, "w.safetensors", sink);             // what nnc_open_options_set(o, "weights", ...) reads
  *     nnc_trainer_destroy(t);
  *
- * These are the steps of nnc train, with the same numbers; the caller has the data. A trainer copies what it needs of the model and the
- * options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
+ * These are the steps of nnc train, with the same numbers; the caller provides the data. A trainer copies what it needs of the model and
+ * the options, which may be closed and destroyed at once; the env must outlive it. As a session, it is used by one thread at a time, beside
  * other trainers and sessions of its env. nnc_trainer_create and the first nnc_trainer_evaluate compile: they are called by the thread that
  * uses the env. Data are copied before a function returns. */
 typedef struct nnc_trainer nnc_trainer;
@@ -232,32 +232,32 @@ NNC_API int nnc_trainer_inputs(const nnc_trainer *t);
 NNC_API const char *nnc_trainer_input_name(const nnc_trainer *t, int i);
 NNC_API const nnc_type *nnc_trainer_input_type(const nnc_trainer *t, int i);
 /* Takes a step with a batch: batch[i], row-major, for input i. With accumulate=N every Nth batch ends a step of N. NNC_E_DIFFERS: the loss
- * is NaN or infinite; no weight has changed, and the next batch begins a step (on-nan=skip: not a failure, the step is left out and
- * every state is as before it). NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly updated:
- * nnc_trainer_read_checkpoint makes them whole. */
+ * is NaN or infinite; no weight has changed, and the next batch begins a step. With on-nan=skip that is no failure: the step is left out
+ * and every state is as before it. NNC_E_MODEL: an index is outside its table or classes. After another failure states may be partly
+ * updated: nnc_trainer_read_checkpoint makes them whole. */
 NNC_API nnc_status nnc_trainer_step(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
-/* The loss and the predictions of a batch as they are now, with running statistics and without dropout. Changes no state. */
+/* Computes loss and predictions of a batch with the current weights, with running statistics and without dropout. Changes no state. */
 NNC_API nnc_status nnc_trainer_evaluate(nnc_trainer *t, const void *const *batch, nnc_sink *sink) NNC_MUST;
-/* The loss of the last batch, of a step or an evaluation; and how many of its targets have the largest prediction (NaN: the loss has no
- * classes). NaN before the first. */
+/* The loss of the last batch, of a step or an evaluation, and how many of its targets have the largest prediction. That number is NaN
+ * if the loss has no classes. Both are NaN before the first batch. */
 NNC_API double nnc_trainer_loss(const nnc_trainer *t);
 NNC_API double nnc_trainer_correct(const nnc_trainer *t);
-/* With the option grad-inputs: the gradient of the loss of the last batch that nnc_trainer_step took with respect to input i of a batch, of
- * that input's type; with several replicas or micro-batches, of each one's own loss. NNC_E_USAGE: without the option, before the first
- * step, or of an input that is no model's input of floats. */
+/* With the option grad-inputs: the gradient of the loss of nnc_trainer_step's last batch with respect to input i, of that input's type.
+ * With several replicas or micro-batches it is that of each one's own loss. NNC_E_USAGE: without the option, before the first step, or
+ * for an input that is not a float input of the model. */
 NNC_API nnc_status nnc_trainer_gradient(const nnc_trainer *t, int i, void *data, nnc_sink *sink) NNC_MUST;
-/* Steps so far, those before the checkpoint included; those that on-nan=skip left out in this trainer. */
+/* Steps so far, including those before the checkpoint; steps that on-nan=skip left out in this trainer. */
 NNC_API int64_t nnc_trainer_steps(const nnc_trainer *t);
 NNC_API int64_t nnc_trainer_skipped(const nnc_trainer *t);
-/* The learning rate of the next step; from now on this one instead of the schedule's. Not in checkpoints. */
+/* Gets or sets the learning rate of the next step. A rate that was set replaces the schedule's; checkpoints do not keep it. */
 NNC_API double nnc_trainer_rate(const nnc_trainer *t);
 NNC_API nnc_status nnc_trainer_set_rate(nnc_trainer *t, double rate, nnc_sink *sink) NNC_MUST;
 /* Writes the weights and running statistics by their names: .safetensors or .npz. */
 NNC_API nnc_status nnc_trainer_save(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
-/* Everything that the next step depends on but the data. It is written atomically after a whole step, and read into a trainer of the same
- * model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a step (accumulate);
- * NNC_E_DIFFERS: a state is not finite, and nothing was written; NNC_E_MODEL: the file is damaged or of another training, and the message
- * lists what differs: read a good one before the next step, or destroy the trainer. */
+/* Checkpoints have all that the next step depends on but the data. They are written atomically after a whole step, and read into a
+ * trainer of the same model and options. Steps then have the same bits as if there had been one trainer. NNC_E_USAGE: in the middle of a
+ * step (accumulate). NNC_E_DIFFERS: a state is not finite, and nothing was written. NNC_E_MODEL: the file is damaged or of another
+ * training; the message lists what differs. Then read a good one before the next step, or destroy the trainer. */
 NNC_API nnc_status nnc_trainer_write_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file, nnc_sink *sink) NNC_MUST;
 
@@ -267,8 +267,8 @@ NNC_API nnc_status nnc_trainer_read_checkpoint(nnc_trainer *t, const char *file,
 NNC_API nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink) NNC_MUST;
-/* Reads a tensor file (.npy; .npz or .safetensors, in which it has this name; .bin, .raw: row-major numbers) as row-major data of type
- * `want` for input `name`; the caller frees *data with nnc_free. FILE:TENSOR names a tensor of another name. */
+/* Reads a tensor file as row-major data of type `want` for input `name`; the caller frees *data with nnc_free. Files: .npy; .npz or
+ * .safetensors with a tensor of this name; .bin or .raw of row-major numbers. FILE:TENSOR names a tensor of another name. */
 NNC_API nnc_status nnc_read_input(
     const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink) NNC_MUST;
 /* Writes it in the format of the file's extension: .npy, .npz, .safetensors, .bin, .raw. */
@@ -279,8 +279,8 @@ NNC_API nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink 
 /* Writes the weights of the model, read or generated, by their names, in these formats. */
 NNC_API nnc_status nnc_model_write_weights(
     const nnc_model *m, const char *file, nnc_sink *sink) NNC_MUST;
-/* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed; indices are valid for the
- * tables that they index. */
+/* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed. Indices are valid for
+ * their tables. */
 NNC_API nnc_status nnc_artifact_fill_input(const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
 /* Fills an input with numbers that depend only on its name, type and seed: uniform in [-1, 1); integers 0..9; bool. */
 NNC_API void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);

@@ -11,7 +11,7 @@
 
 #include "ir/ir.h"
 
-/* Appends nodes that compute the gradient of a number L with respect to the values x[0..n_x) of g, and sets dx[i] to it; NNC_NONE: L does
+/* Appends nodes that compute the gradient of a number L with respect to the values x[0..n_x) of g, and sets dx[i] to it. NNC_NONE: L does
  * not depend on x[i], or only through integers and comparisons. dy[i] is the gradient of L with respect to the value y[i]: a value of the
  * same shape and dtype, or NNC_NONE for 1 for each element. Only what x needs is built. The new nodes carry the path of the layer that they
  * differentiate, with "/backward". NNC_E_MODEL: an op on the way has no rule; all such are reported. Existing refs stay valid. */

@@ -1,5 +1,5 @@
-/* autodiff/derivative.c -- elementwise ops: the gradient of an operand is that of the result times the derivative, an expression of
- * ir/scalar.def in graph ops over the operands (x, or a, b, c), the result y and the attribute alpha:
+/* autodiff/derivative.c -- elementwise ops. An operand's gradient is the result's gradient times the derivative, an expression of
+ * ir/scalar.def in graph ops. Its names are the operands (x, or a, b, c), the result y and the attribute alpha:
  *
  *     expression = number | name | op "(" expression { "," expression } ")"
  *
@@ -27,7 +27,7 @@ static nnc_ref number(reader *r)
     return nnc_scalar(r->a->g, dtype_of(r->a, r->like), v);
 }
 
-/* Smooth functions whose lowering has pieces that are not, and functions of which one piece overflows where another is taken. */
+/* Smooth functions with lowerings in pieces that are not smooth, or of which an unused piece may overflow. */
 static const struct {
     nnc_op op;
     const char *deriv;

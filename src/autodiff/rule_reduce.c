@@ -49,8 +49,8 @@ void extreme_rule(visit *a)
     give(a, 0, nnc_build3(a->g, OP_select, is, share, nnc_scalar(a->g, d, 0)));
 }
 
-/* The product of all other elements is that of those before times that of those after, so that zeros do no harm; of [kept, reduced], the
- * operand with its reduced dimensions last. */
+/* The product of all other elements is the product before times the product after, so zeros do no harm. The operand is [kept,
+ * reduced], its reduced dimensions last. */
 void prod_rule(visit *a)
 {
     const int64_t *axes;
@@ -227,10 +227,10 @@ static bool is_of_batch(const visit *a)
            through_reshapes(a, centred->in[1]) == mean;
 }
 
-/* The gradient of x where mean and variance are those of x, with what reaches it through them. With c = x - mean, whose M elements of a
- * channel have the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory.
- * The gradient of the mean through the variance, which is 0, would wait for one more. c is written as x + -mean, and dy is multiplied last.
- * So the kernel after the sums needs neither a c nor a product of the kernel of the sums from memory. */
+/* The gradient of x if mean and variance are computed from x, including their share. With c = x - mean, whose M elements of a channel have
+ * the sum 0, dx = scale (dy - sum(dy) / M - c r^2 sum(dy c) / M). By its parts, each sum would wait for a pass over memory. The gradient of
+ * the mean through the variance, which is 0, would wait for one more. c is written as x + -mean, and dy is multiplied last. So the kernel
+ * after the sums needs neither a c nor a product of the kernel of the sums from memory. */
 static nnc_ref batch_dx(visit *a, nnc_ref scale, nnc_ref r, nnc_ref sum, nnc_ref dot, int rank)
 {
     const nnc_type *t = in_type(a, 0);

@@ -62,7 +62,7 @@ void nnc_cache_put_large(nnc_cache *c, const char *kind, nnc_hash128 key, const 
  * library or program that contains this code (plugin.c). NULL when absent, with the reason, and where a package would help its name, in
  * *why (never freed). Thread-safe. */
 void *nnc_plugin(const char *name, const char *symbol, const char **why);
-/* Does nnc_plugin return the symbol? What loaded before is recorded in the cache (NULL: none), and then not loaded to know. */
+/* Does nnc_plugin return the symbol? Earlier successes are recorded in the cache (NULL: none) and answered without loading. */
 bool nnc_plugin_loads(const char *name, const char *symbol, nnc_cache *cache);
 bool nnc_plugin_exists(const char *name); /* does its file? */
 

@@ -43,8 +43,8 @@ typedef struct nnc_json_member {
 #define NNC_JSON_OBJECT(w, key, ...) \
     (nnc_json_open(w, key, '{'), nnc_json_members(w, J_ARRAY_(__VA_ARGS__)), nnc_json_close(w, '}'))
 void nnc_json_members(nnc_json_writer *w, const nnc_json_member *m, size_t n);
-/* An object of these members as the next element of a list, on a line of its own indented by `indent` blanks; or a line of CSV, after one
- * of the keys when it is the first. */
+/* Writes an object of these members as the next element of a list, on its own line, indented by `indent` blanks. In CSV it is a line, the
+ * first one after a line of the keys. */
 void nnc_json_row(nnc_json_writer *w, int indent, const nnc_json_member *m, size_t n);
 #define NNC_JSON_ROW(w, indent, ...) nnc_json_row(w, indent, J_ARRAY_(__VA_ARGS__))
 double nnc_decimals(double v, int digits); /* rounded to `digits` decimals */

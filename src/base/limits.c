@@ -60,8 +60,8 @@ static bool find_group(hierarchy *h)
     return found;
 }
 
-/* What of the group's name is below the mounted folder `of`: a container sees a part of the hierarchy, and may name its group by the path
- * that it has outside. "": the group is the mounted folder, or outside it. */
+/* The part of the group's name below the mounted folder `of`. A container sees a part of the hierarchy, and may name its group by the
+ * path outside. "": the group is the mounted folder, or outside it. */
 static const char *below(const char *group, const char *of)
 {
     const size_t n = strcmp(of, "/") ? strlen(of) : 0;
@@ -176,7 +176,7 @@ static int64_t physical(void)
     return total > 0 ? total : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-/* What of this process each limit counts, in bytes. */
+/* Bytes of this process that each limit counts. */
 typedef struct usage {
     int64_t resident, space, data;
 } usage;

@@ -1,5 +1,5 @@
-/* base/limits.h -- what this process may use of the machine: its memory and CPUs less the limits of control groups, which containers, Slurm
- * and systemd set, and of the process (ulimit). */
+/* base/limits.h -- memory and CPUs that this process may use. Limits come from control groups, which containers, Slurm and systemd set, and
+ * from the process (ulimit). */
 #ifndef NNC_LIMITS_H
 #define NNC_LIMITS_H
 
@@ -22,7 +22,7 @@ typedef struct nnc_memory {
 nnc_memory nnc_memory_limit(void);
 /* How much of it is not in use, by this process and, as the system says, by others. */
 nnc_memory nnc_memory_free(void);
-/* What the process's own limits leave; INT64_MAX: there are none. Allocates nothing: signal handlers may call it. */
+/* Memory that the process's own limits leave; INT64_MAX: no limits. Allocates nothing: signal handlers may call it. */
 nnc_memory nnc_memory_of_ulimit(void);
 
 #endif

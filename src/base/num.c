@@ -155,8 +155,8 @@ static float scaled(uint32_t r, float scale)
     return ((float)(r >> 8) * 0x1p-23f - 1.0f) * scale;
 }
 
-/* Groups of 16 counters, so that the compiler vectorises the rounds: 10^8 elements of weights are generated at memory bandwidth on a
- * few cores. The versions for AVX compute the same integers and the same float roundings: the product in scaled() is exact, so fusing it
+/* Groups of 16 counters, so that the compiler vectorises the rounds: 10^8 elements of weights are generated at memory bandwidth on a few
+ * cores. The versions for AVX compute the same integers and the same float roundings. The product in scaled() is exact, so fusing it
  * with the sum changes nothing. */
 NNC_BODY fill_groups_body(uint64_t key, uint64_t group, size_t n_groups, float scale, float *dst)
 {

@@ -11,8 +11,8 @@
  *
  * A thread that is not there when a loop begins (asleep, preempted) is not waited for: member 0 does its parts as well.
  *
- * Cores. Schedulers like to wake a thread on the core of the one that wakes it, and two threads of a team on one core are worse than one
- * thread. A worker that finds itself on the core of another member leaves the cores of the team to the others; the mask of the thread
+ * Cores. Schedulers like to wake a thread on the core of the one that wakes it. Two threads of a team on one core are slower than one
+ * thread. A worker that finds itself on another member's core excludes the team's cores from its own affinity mask. The mask of the thread
  * that entered the team stays the user's. */
 #include "base/base.h"
 #include "base/signals.h"

@@ -7,7 +7,7 @@
 /* body(ctx, part, parts): called once for each part in 0..parts-1, concurrently, part 0 on the caller's thread, others perhaps too. */
 typedef void (*nnc_par_body)(void *ctx, int part, int parts);
 
-/* Runs body over `threads` parts and returns when all are done: on the team that the calling thread has entered, else on threads started
+/* Runs body over `threads` parts and returns when all are done. Uses the team that the calling thread has entered, else threads started
  * for this call. threads <= 1 and calls from inside a part run on the calling thread. Never fails: with fewer threads than parts,
  * threads take several parts in turn. */
 void nnc_par_run(int threads, nnc_par_body body, void *ctx);
@@ -29,9 +29,9 @@ static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, 
     *end = e < n ? e : n;
 }
 
-/* A team: `threads` threads, the one that enters it included. Inside (between enter and leave) its threads wait for the next loop by
- * spinning, so that loops start and end without system calls; outside they sleep. Waits are bounded: see par.c. The threads that
- * it starts take no signals (signals.h). In a process that fork() made, a team that nobody was inside starts its threads again. */
+/* A team: `threads` threads, the one that enters it included. Inside (between enter and leave) its threads spin while they wait for
+ * the next loop, so loops start and end without system calls. Outside they sleep. Waits are bounded: see par.c. The threads that it
+ * starts take no signals (signals.h). In a process that fork() made, a team that nobody was inside starts its threads again. */
 typedef struct nnc_team nnc_team;
 /* NNC_E_DEVICE: so many threads cannot be started. threads <= 1: *out is NULL, which the other functions accept. */
 nnc_status nnc_team_create(int threads, nnc_team **out, nnc_sink *sink) NNC_MUST;

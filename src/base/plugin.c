@@ -44,8 +44,8 @@ __attribute__((constructor)) static void find_own_folder(void)
 }
 
 /* Path of the plug-in's file; false when it does not exist. Search order: NNC_PLUGIN_DIR; the folder of the program or library (a
- * build folder); nnc/ beside the library (lib/); ../lib/nnc relative to the program (bin/); the default installation folder of this
- * build, for programs linked with the static library. */
+ * build folder); nnc/ beside the library (lib/); ../lib/nnc relative to the program (bin/). Last comes this build's default
+ * installation folder, for programs linked with the static library. */
 static bool find_plugin(const char *name, char path[PATH_MAX])
 {
     const char *env = getenv("NNC_PLUGIN_DIR"), *own = own_folder;
@@ -193,8 +193,8 @@ void *nnc_plugin(const char *name, const char *symbol, const char **why)
 
 /* ---- whether a plug-in loads ------------------------------------------------------------------ */
 
-/* A plug-in that loaded once does so again while its file and its libraries are the same. So a program that needs nothing of it, since
- * its kernels are cached, need not load it to know that it could. */
+/* A plug-in that loaded once does so again while its file and its libraries are the same. So a program whose kernels are all cached
+ * need not load the plug-in to know that it could. */
 
 static bool record_key(const char *name, char path[PATH_MAX], nnc_hash128 *key)
 {

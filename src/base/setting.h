@@ -1,5 +1,5 @@
-/* base/setting.h -- options that are set by name from text, for the program's flags and for nnc.h: a row says where a value stands in a
- * struct and what it may be. */
+/* base/setting.h -- options that are set by name from text, for the program's flags and for nnc.h. A row gives a value's place in a
+ * struct and the values allowed. */
 #ifndef NNC_BASE_SETTING_H
 #define NNC_BASE_SETTING_H
 

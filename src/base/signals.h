@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Until nnc_signals_release this thread handles no signals but those of its own faults, and threads that it starts meanwhile never do:
- * others are for the program's own threads. */
+/* Until nnc_signals_release this thread handles only signals of its own faults. Threads that it starts meanwhile never handle others,
+ * which are for the program's own threads. */
 static inline void nnc_signals_hold(sigset_t *before)
 {
     static const int fault[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};

@@ -195,7 +195,7 @@ void nnc_sink_pass_errors(const nnc_sink *s, nnc_sink *to)
     }
 }
 
-/* What stands before the message: "file:line:col: path: error: ". Allocates nothing, since it must work when memory has run out. */
+/* Prefix of the message: "file:line:col: path: error: ". Allocates nothing, since it must work when memory has run out. */
 typedef struct diag_place {
     char s[8192];
 } diag_place;

@@ -1,6 +1,6 @@
-/* base/status.h -- error handling. A function that can fail returns an nnc_status, a bare code; what went wrong, and where, is a
- * located message in the sink passed to it. A caller that gets a failure returns or handles it. A broken invariant of nnc is an
- * assertion, never a status. Running out of host memory is a status like any other. */
+/* base/status.h -- error handling. A function that can fail returns an nnc_status, a bare code. The sink passed to it gets a
+ * located message. A caller that gets a failure returns or handles it. A broken invariant of nnc is an assertion, never a
+ * status. Running out of host memory is a status like any other. */
 #ifndef NNC_STATUS_H
 #define NNC_STATUS_H
 
@@ -25,8 +25,8 @@
 #define NNC_LOCAL(T) __attribute__((cleanup(T##_deinit))) T
 /* Declares a pointer whose memory nnc_free releases where its scope ends: NNC_FREED int *n = nnc_malloc(...); */
 #define NNC_FREED __attribute__((cleanup(nnc_free_at)))
-/* Declares pointers to objects that are released where their scope ends, unless they are NULL by then, since the object was handed on:
- * NNC_OWNED(nnc_graph) *g = NULL; The type's header says how: NNC_OWNER(nnc_graph, nnc_graph_destroy). */
+/* Declares a pointer whose object is released at the end of its scope, unless it is NULL by then (handed on): NNC_OWNED(nnc_graph) *g
+ * = NULL. The type's header says how: NNC_OWNER(nnc_graph, nnc_graph_destroy). */
 #define NNC_OWNED(T) __attribute__((cleanup(T##_release_at))) T
 #define NNC_OWNER(T, release) \
     static inline void T##_release_at(T **p) \
@@ -96,13 +96,13 @@ void *nnc_realloc(void *p, size_t bytes);
 void nnc_free_at(void *p); /* frees what the pointer at p points to */
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
 /* Memory whose placement does not depend on earlier allocations: a mapping of its own, aligned and rounded up to 2 MiB, with huge
- * pages requested. (malloc would reuse its heap once a block of that size was freed, partly in small and partly in huge pages, and two
- * programs being compared would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
+ * pages requested. (malloc would reuse freed blocks of its heap, partly in small and partly in huge pages. Two programs being compared
+ * would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
-/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries are called that crash where they are
- * out of memory: the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a
- * mapping that is made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
+/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries that crash when out of memory: the
+ * dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a mapping that is
+ * made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
 /* Fails where they leave less than NNC_LIBRARY_ROOM, with a message that says both. */

@@ -21,8 +21,8 @@ nnc_dkind nnc_dtype_kind(nnc_dtype d);
 const char *nnc_dtype_name(nnc_dtype d);
 bool nnc_dtype_parse(const char *name, size_t n, nnc_dtype *out);
 static inline bool nnc_is_float(nnc_dtype d) { return nnc_dtype_kind(d) == NNC_FLOAT; }
-/* The greatest or least value of an integer type, as its bits are kept (u64: int64_t of the same bits): what a minimum or a maximum
- * starts from. */
+/* The greatest or least value of an integer type, from which a minimum or a maximum starts. It has the bits that are kept (u64:
+ * int64_t of the same bits). */
 int64_t nnc_int_end(nnc_dtype d, bool top);
 
 /* Precision to which contractions may round their f32 operands; accumulation stays in f32. */

@@ -29,8 +29,8 @@ const char *nnc_weight_fault(const nnc_weight *w, const nnc_type *t);
  * is not in one run. */
 bool nnc_weight_slice(nnc_weight *w, nnc_type *t, int axis, int64_t from, int64_t to);
 
-/* Hash by which a file of weights is recognised: of a safetensors file's header (8 bytes that hold its length, then the header), of
- * another file's length and ends. */
+/* Hash by which a file of weights is recognised. A safetensors file: of its header (8 bytes that hold its length, then the header).
+ * Another file: of its length and ends. */
 uint64_t nnc_weight_file_hash(const void *data, size_t n);
 
 /* The files of weights that were read: each is mapped, and its header hashed, once. Starts zeroed; safe to share by threads. */

@@ -2,8 +2,8 @@
  *
  * A GPU computes beside the host, so no time here is that of a call. A whole run's time is that of many replayed runs, which are waited for
  * once. A command's time is that between two events of the device, after runs that keep the device busy while the host submits them. Events
- * between commands take time of their own: what all commands of a program take beyond a run without events is taken off each of them. So
- * the commands of a program add up to its run.
+ * between commands take time of their own. The time of all commands beyond a run without events is subtracted from each of them. So the
+ * commands of a program add up to its run.
  *
  * Programs come in three sizes. A device that computes a small one slowly is not asked for a larger one. */
 #include "calibrate/measure.h"
@@ -132,7 +132,7 @@ static const struct {
     {NNC_PRECISION_f32, 2, CAL_steps}, {NNC_PRECISION_bf16, 1, CAL_steps},
     {NNC_PRECISION_bf16, 2, CAL_steps}, {NNC_PRECISION_bf16, 0, CAL_nets}};
 
-/* What programs of a kind and size took: all of one, and a run. 0: unknown. */
+/* Times of programs of a kind and size: all of one, and a run. 0: unknown. */
 typedef struct ladder {
     int64_t whole_ns[CAL_TIERS][CAL_KINDS];
     int64_t run_ns[CAL_TIERS][CAL_KINDS];
@@ -157,8 +157,8 @@ static nnc_status measure_program(calibration *c, cal_program *p, int64_t *run_n
     return cal_add_samples(c, p, (n ? nnc_max64(sum - *run_ns, 0) / n : 0) + c->command_ns);
 }
 
-/* About a run's nanoseconds: as measured, or from a smaller size by the ratio of FLOPs or bytes. What takes as little as a launch does not
- * grow with them. 0: unknown. */
+/* About a run's nanoseconds: as measured, or from a smaller size by the ratio of FLOPs or bytes. Times as short as a launch do not grow
+ * with them. 0: unknown. */
 static double expected_ns(const ladder *l, int tier, cal_kind kind)
 {
     enum { LAUNCHES_NS = 2000000 };

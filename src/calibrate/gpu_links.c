@@ -1,8 +1,8 @@
 /* calibrate/gpu_links.c -- copies between a GPU and the host's memory, as nnc uploads and downloads; copies between GPUs and
  * collectives, as plans do them.
  *
- * Clocks of two GPUs cannot be compared to the microsecond. So what goes between GPUs is measured by whole runs, many of which are waited
- * for once: a tensor's way there and back less the same commands on one GPU. */
+ * Clocks of two GPUs cannot be compared to the microsecond. So copies between GPUs are measured by whole runs, many of which are waited
+ * for once. A tensor's way there and back is compared with the same commands on one GPU. */
 #include "calibrate/measure.h"
 #include "session/session.h"
 #include <string.h>

@@ -1,6 +1,6 @@
-/* calibrate/links.c -- copies between devices, and collectives, as plans do them. A copy is the time from the end of a command on one
- * device to the start of the next one on another: data, event and wake-up. A collective is the time from when its last participant comes
- * to when the last one is done. */
+/* calibrate/links.c -- copies between devices, and collectives, as plans do them. A copy takes from the end of a command on one device
+ * to the start of the next one on another. That includes data, event and wake-up. A collective is the time from when its last
+ * participant comes to when the last one is done. */
 #include "calibrate/measure.h"
 #include <math.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static nnc_status measure_copies(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* What a run takes beside the time from its first command's start to its last one's end. */
+/* Measures a run's time outside the span from its first command's start to its last one's end. */
 static nnc_status measure_run(calibration *c, cal_program *p, void *ctx)
 {
     int64_t whole[RUNS], commands[RUNS];
@@ -131,8 +131,8 @@ static nnc_status runs_and_waits(calibration *c)
     return measure_text(c, &wait, measure_wait, NULL);
 }
 
-/* ns = latency + bytes / rate, by least squares of relative errors. Where a busy machine made a small copy slower than a large one, the
- * line falls, or is too flat for the rate of a device. Then the fastest copy is the latency, and at least half of the largest one's time is
+/* ns = latency + bytes / rate, by least squares of relative errors. If a busy machine made a small copy slower than a large one, the line
+ * falls, or is too flat for a device's rate. Then the fastest copy is the latency, and at least half of the largest one's time is
  * transfer. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s)
 {

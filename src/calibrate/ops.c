@@ -132,8 +132,8 @@ static double moving_ns(const calibration *c, int64_t bytes)
     return (double)bytes / (double)c->memory_bytes_s * 1e9;
 }
 
-/* On a GPU: would it, if it computed at half of the peak, and is that a good part of what it takes? What takes longer for other reasons,
- * such as few blocks, is not. */
+/* On a GPU: would it, if it computed at half of the peak, and is that a good part of what it takes? Ops that take longer for other
+ * reasons, such as few blocks, are not. */
 static bool is_moving_there(const calibration *c, const cal_sample *s)
 {
     const double peak = (double)nnc_target_peak_flops(&c->target, s->op.dtype, s->op.tf32),
@@ -333,8 +333,8 @@ static nnc_status measure_together(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* Cores that a thread takes: as many as make the ratio, where n devices compute; of classes that were not measured, the mean of their
- * kind. */
+/* Finds the cores that a thread takes where n devices compute, from the measured ratio. Classes that were not measured have the mean
+ * of their kind. */
 static void find_contention(calibration *c, int n_device)
 {
     double sum[2] = {0};

@@ -62,7 +62,7 @@ nnc_status nnc_smallest_failing(nnc_env *e, const nnc_model *m, const nnc_compar
 
 /* ---- roofline.c: least times of commands --------------------------------------------------------------------------------- */
 
-/* What bounds a command: a level of the memory hierarchy, or the peak rate of computing. */
+/* The bound of a command: a level of the memory hierarchy, or the peak rate of computing. */
 typedef enum roof_level { LEVEL_l1, LEVEL_l2, LEVEL_l3, LEVEL_memory, LEVEL_arithmetic, LEVEL__COUNT } roof_level;
 extern const char *const nnc_level_names[LEVEL__COUNT];
 /* Rates of a CPU's threads: bytes/s of copies by level, and FLOP/s in f32. 0: not measured yet. */
@@ -74,16 +74,16 @@ typedef struct nnc_rates {
     bool uncached;   /* the simulator's: whatever is moved comes from memory */
 } nnc_rates;
 #define NNC_TOO_FAST 1.1 /* least time over time from which on the rates must be wrong */
-/* Reads the rates of this machine's CPU from the cache, where an earlier command kept them, and keeps those that were measured since. The
- * key is the CPU's name and instructions, caches, threads, and nnc's version. Of rates that were measured twice the higher one is kept, as
- * the other program's load explains the lower. Without a cache, or on other targets, both do nothing. */
+/* Reads rates of this machine's CPU that an earlier command put into the cache, and adds those measured since. The key is the CPU's name
+ * and instructions, caches, threads, and nnc's version. If a rate was measured twice the higher value is kept, as other programs' load
+ * explains the lower. Without a cache, or on other targets, both do nothing. */
 void nnc_rates_open(nnc_rates *r, const nnc_env *e);
 void nnc_rates_close(const nnc_rates *r, const nnc_env *e);
 /* Whether a time is so much below its least time that the rates must have been measured on a busy machine. Forgets them then, twice at
  * most within some seconds, as the machine may stay busy; false: the least time stands. */
 bool nnc_rates_again(nnc_rates *r, double least_ms, double ms);
-/* Least time of command c of the plan on target t, in ns, and what bounds it. Of a CPU that is the plan's only device the rates are
- * measured at their first use; of others they are the target's. */
+/* Least time of command c of the plan on target t, in ns, and what bounds it. A CPU that is the plan's only device has its rates
+ * measured at their first use; others have the target's. */
 double nnc_command_least_ns(nnc_rates *r, const nnc_plan *p, const nnc_target *t, const nnc_cmd *c, roof_level *bound);
 
 /* Least time of a run: the sum over the busiest device's commands of the time to move or compute at the peak rate. */

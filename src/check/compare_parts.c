@@ -1,11 +1,11 @@
-/* check/compare_parts.c -- why a fused training step takes another time than an unfused one, part by part: what fusion did to the commands
- * of the forward pass, the loss, the backward pass and the optimizer. */
+/* check/compare_parts.c -- explains the difference in time between a fused and an unfused training step. For forward pass, loss, backward
+ * pass and optimizer it tells what fusion did to their commands. */
 #include "check/compare.h"
 #include "report/report.h"
 #include <math.h>
 #include <string.h>
 
-/* What the commands of one part of a step do. */
+/* Work of the commands of one part of a step. */
 typedef struct part_work {
     int64_t launches, bytes;
     double least_ns, calls_ns; /* at the target's peak rates: all commands; calls of libraries */
@@ -60,10 +60,10 @@ static const struct {
     {"siblings", "group of independent contractions is computed by one command",
         "groups of independent contractions are computed by one command each"},
     {"fuse_epilogue",
-        "op is computed by the contraction before it (its epilogue), on numbers that are still in "
+        "op is computed by the contraction before it (its epilogue), on numbers still in "
         "registers: the contraction's result is not stored and read again",
-        "ops are computed by the contraction before them (its epilogue), on numbers that are still "
-        "in registers: the contraction's result is not stored and read again"},
+        "ops are computed by the contraction before them (its epilogue), on numbers still in "
+        "registers: the contraction's result is not stored and read again"},
     {"fuse",
         "chain of ops runs as one kernel: what one op passes to the next stays in registers and "
         "caches",
@@ -116,7 +116,7 @@ typedef struct saved {
     int64_t n, launches, bytes;
 } saved;
 
-/* The fusions of one kind in one part: those within it, and those that contain ops of earlier parts. */
+/* Fusions of one kind in one part: within it, or with ops of earlier parts. */
 typedef struct fusions {
     saved within, across;
     int rules;
@@ -231,7 +231,7 @@ static void put_fusions(nnc_text *t, const nnc_remarks *r, nnc_part part)
     }
 }
 
-/* What of the part other parts' kernels compute: `some` of its ops, or all. */
+/* Says that other parts' kernels compute `some` of the part's ops, or all. */
 static void put_elsewhere(nnc_text *t, bool some, unsigned parts)
 {
     bool any = false;

@@ -135,7 +135,7 @@ static void text_steps(nnc_text *t, const comparison *c)
     }
 }
 
-/* What the rule chose for siblings beside both alternatives: the third is one of these two, or joins some of them. */
+/* The rule's choice for siblings beside both alternatives. The third is one of these two, or joins some of them. */
 enum { SIBLINGS = 3 };
 static const char *const sibling_rows[SIBLINGS] = {"apart", "joined", "some joined"};
 
@@ -288,7 +288,7 @@ static const char *precision_words(const program *p)
     return words[p->a->plan->precision];
 }
 
-/* What copies cost, and how much of them passed beside computing. */
+/* Prints the cost of copies, and the share that overlapped with computing. */
 static void text_copies(nnc_text *t, const comparison *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -341,7 +341,7 @@ static void text_not_finite(nnc_text *t, const nnc_error *e, const char *other)
             (long long)e->not_finite, all);
 }
 
-/* What there is to say of output o beyond its error: disagreement, conditioning, NaN. */
+/* Prints notes about output o beyond its error: disagreement, conditioning, NaN. */
 static void text_output(nnc_text *t, const comparison *c, int o)
 {
     const program *p = worst_program(c, o);

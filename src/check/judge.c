@@ -1,10 +1,10 @@
 /* check/judge.c -- decides whether the programs of a comparison give the same numbers, output by output.
  *
  * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. An output beyond it may still be
- * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again
- * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend
- * on choices that rounding decides, as gradients do on the sign of a relu's operand: what those near ties change is allowed, too. Elements
- * that are finite on one side only never agree; those that are NaN or the same infinity on both sides do, which the report says. */
+ * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again with
+ * simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend on
+ * choices that rounding decides, as gradients do on the sign of a relu's operand. The change by those near ties is allowed, too. Elements
+ * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. */
 #include "check/compare.h"
 #include "check/ties.h"
 #include <math.h>
@@ -12,8 +12,8 @@
 
 enum { CONDITIONING_FACTOR = 16 };
 
-/* What output o is computed from: the coarsest intermediate type, and whether the program rounds the operands of a contraction on the way
- * to a coarser precision than their dtype. */
+/* How output o is computed: the coarsest intermediate type, and whether the program rounds operands of a contraction to a precision below
+ * their dtype's. */
 typedef struct way {
     nnc_dtype coarsest;
     bool rounded;

@@ -1,9 +1,9 @@
 /* check/layers.c -- runs a model with all of its intermediate values as outputs: once in float64, once fused, once unfused.
  *
- * A program's values are those of its graph after the passes, planned with further outputs: its kernels are those that users run. The
- * origin of such a value, the union of the layers that it was made from, says which layer it may be: the one whose float64 value it is
- * near. A value that is wrong as such may have been invented by a pass (an activation and a pooling that changed places): then it is
- * right as the float64 value of its own graph. What passes get wrong themselves is seen in the model's outputs. */
+ * A program's values are those of its graph after the passes, planned with further outputs. So its kernels are the ones that users
+ * run. The origin of such a value is the union of the layers that it was made from. It belongs to the one of them whose float64 value
+ * it is near. A value that is near none may have been introduced by a pass (an activation and a pooling that changed places). Then it
+ * is right as the float64 value of its own graph. Errors of the passes themselves are seen in the model's outputs. */
 #include "check/layers.h"
 #include "session/session.h"
 #include "train/train.h"
@@ -208,7 +208,7 @@ static nnc_status compile(layers *l, const nnc_graph *model, int which)
     return nnc_compile_edited(l->env, model, &c, expose_all, NULL, &l->program[which], l->sink);
 }
 
-/* Adds the error of the value data of layer `want` over the rows that the reference has; of a state, of what both have changed from
+/* Adds the error of the value data of layer `want` over the rows that the reference has. A state's error is that of its change from
  * `was`. */
 static void add_errors(
     const layers *l, int want, const nnc_type *t, const void *data, const void *was, side *s)
@@ -304,7 +304,7 @@ static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
 }
 
 /* Is the value right as its own float64 value, where that is known, while e is its error as a layer's? A value that is 0 but for rounding,
- * as gradients may be, is wrong by as much as it has: by little of what the layer's value has. */
+ * as gradients may be, has a relative error of about 1. Relative to the layer's value it is small. */
 static nnc_status is_other(
     layers *l, int which, nnc_reference *own, const value *v, const nnc_error *e, bool *other)
 {

@@ -1,14 +1,14 @@
 /* check/layers_judge.c -- decides which layers agree with float64.
  *
  * A layer agrees when the nmse of each program is within the limit of its dtype, or within CONDITIONING_FACTOR times what simulated
- * rounding changes. What is still beyond may depend on near ties (ties.h). Where all of them together cannot explain the error, the
- * layer differs. Otherwise those that a program decided differently from float64 are searched, and the layer is judged again by float64
- * with the program's choices, within the same limits: a fault elsewhere is not hidden. */
+ * rounding changes. Layers still beyond that may depend on near ties (ties.h). Where all of them together cannot explain the error,
+ * the layer differs. Otherwise those that a program decided differently from float64 are searched. The layer is judged again by
+ * float64 with the program's choices, within the same limits, so a fault elsewhere is not hidden. */
 #include "check/layers.h"
 #include <math.h>
 
 enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
-/* Times the sum of all ties' squares: what those that a program decided otherwise can change, though effects may add up. */
+/* Times the sum of all ties' squares: the change that ties decided differently can cause, though effects may add up. */
 enum { TIES_FACTOR = 4 };
 /* An nmse that rounding explains, beyond which no choice can be told from it: less than a digit is right. */
 static const double no_digits = 1e-2;

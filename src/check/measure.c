@@ -1,8 +1,8 @@
 /* check/measure.c -- loads programs, times them (timing.c) and accumulates the errors of their results.
  *
- * Training: timed steps have a learning rate of 0, so that all of them compute the same; moments and running statistics move, and every
+ * Training: timed steps have a learning rate of 0, so that all of them compute the same. Moments and running statistics move, and every
  * update is computed and written. For the results the states are set back to their first values, and one step is made with the learning
- * rate of the inputs. A state is judged by its change in that step: of a weight that is its gradient, whose errors would vanish beside
+ * rate of the inputs. A state is judged by its change in that step. A weight's change is its gradient, whose errors would vanish beside
  * the weight itself. */
 #include "check/compare.h"
 #include "session/session.h"

@@ -1,5 +1,5 @@
 /* check/reduce.c -- makes a failing model small. Keeps the value that differs as the only output, or one that it is computed from. Then
- * takes nodes away from the end to the begin, as long as some layer still differs: each is replaced by an operand of its type or by an
+ * removes nodes from the last to the first, as long as some layer still differs. Each is replaced by an operand of its type or by an
  * input. */
 #include "check/check.h"
 #include "check/layers.h"

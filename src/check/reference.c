@@ -112,8 +112,8 @@ double nnc_rval_number(const nnc_rval *v, int64_t i)
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g,
     void *const *inputs, int threads, nnc_rounding rounding, double *mean_square, nnc_sink *sink)
 {
-    /* Draws may all be small by chance in an output of few elements. Of outputs of one element whose error is spread as the draws are, one
-     * in 60 is above 16 times the mean square of 4, one in 1000 above that of 16. */
+    /* Draws may all be small by chance in an output of few elements. If the error of a one-element output is distributed as the draws are,
+     * 1 in 60 is above 16 times the mean square of 4, 1 in 1000 above that of 16. */
     enum { DRAWS = 16 };
     static const double most_ops = 8e9; /* of all draws */
     int64_t ops, bytes;

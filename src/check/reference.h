@@ -40,8 +40,8 @@ double nnc_error_max_rel(const nnc_error *e); /* max |got-want| / max |want|; in
 
 /* Default limit of the nmse for results of dtype d: about 50 roundings. */
 double nnc_default_tolerance(nnc_dtype d);
-/* The same for a model whose contractions have precision p, for any result type: about a hundred layers' roundings of operands and
- * result (rounding to f16 or tf32 has a relative mean square of 4e-8, to bf16 64 times that). 0 for f32. */
+/* The same for a model whose contractions have precision p, for any result type. It is about a hundred layers' roundings of
+ * operands and result. Rounding to f16 or tf32 has a relative mean square of 4e-8, to bf16 64 times that. 0 for f32. */
 double nnc_precision_tolerance(nnc_precision p);
 /* The coarsest float type among the values that output i is computed from. *contracted: a contraction computes one of them. */
 nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, bool *contracted, nnc_arena *a);

@@ -2,8 +2,8 @@
  * are typical of servers: they decide about plans, which must not depend on what else runs. But a printed share of the roofline must be one
  * of what this machine does.
  *
- * Bandwidth: each thread copies its own part of a buffer, over and over, with plain stores and with stores past the caches; the faster of
- * the two counts. Arithmetic: independent chains of multiply-adds in registers. Of several tries the best. */
+ * Bandwidth: each thread copies its own part of a buffer repeatedly, with plain and with non-temporal stores; the faster of the two counts.
+ * Arithmetic: independent chains of multiply-adds in registers. Of several tries the best. */
 #include "check/compare.h"
 #include "session/session.h"
 
@@ -218,7 +218,7 @@ static double peak_of(nnc_rates *r, const nnc_target *t)
     return r->flops_s > 0 ? r->flops_s : (double)t->flops_f32;
 }
 
-/* What a level holds for the threads together. */
+/* Bytes that a level holds for all threads together. */
 static int64_t size_of(const nnc_target *t, roof_level level)
 {
     const int64_t threads = nnc_max64(t->threads, 1), cores = nnc_max64(t->cores, 1);

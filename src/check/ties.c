@@ -229,7 +229,7 @@ static bool near_tie(const pair *p, double rms, double *error)
     return any && fabs(p->gap[0]) <= margin * *error;
 }
 
-/* What x becomes on the other side of the tie; equality is a side of its own. */
+/* Evaluates x on the other side of the tie; equality is a side of its own. */
 static nnc_status cross(finder *f, const site *s, int64_t i, const pair *p, double error)
 {
     const double x = f->value[0][s->at_x].f[i], gap = p->gap[0];

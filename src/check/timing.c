@@ -1,13 +1,13 @@
 /* check/timing.c -- times programs against each other.
  *
- * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same seconds,
+ * Clock rates and other load drift by more than many differences of interest. So compared programs run alternately within the same seconds,
  * a burst of runs each. A burst starts with a warm-up run that is not counted, since it finds caches, TLBs and open memory pages as another
  * program left them. That takes time, as much for both programs, and would hide their difference. The other runs of a burst show the steady
  * state.
  *
- * A round is one burst of each program; every other round runs in reverse order, so that no program always precedes another. The
- * confidence interval is computed from pairs: fused and unfused bursts of one round are adjacent in time, so drift affects both, and
- * the ratios of their medians vary less than single runs. */
+ * A round is one burst of each program; every other round runs in reverse order, so that no program always precedes another. The confidence
+ * interval is computed from pairs. Fused and unfused bursts of one round are adjacent in time, so drift affects both. The ratios of their
+ * medians vary less than single runs. */
 #include "check/check.h"
 #include "check/compare.h"
 #include "report/report.h"
@@ -292,9 +292,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Bounds of the sign test's confidence interval of a median: from the k-th smallest of n to the k-th largest, for the largest k with
- * P(X < k) <= 2.5 %, X the heads among n coin flips (W. J. Conover, Practical Nonparametric Statistics, 3.2). Returns k; 0: n is too
- * small. */
+/* Bounds of the sign test's confidence interval of a median: the k-th smallest and the k-th largest of n. k is the largest with P(X < k)
+ * <= 2.5 %, X the heads among n coin flips (W. J. Conover, Practical Nonparametric Statistics, 3.2). Returns k; 0: n is too small. */
 static int rank_of_bound(int n)
 {
     if (n > 1000) /* 2^-n underflows; the normal distribution is accurate enough */

@@ -1,5 +1,6 @@
 /* check/together.c -- several models in one run beside each of them alone: the same bits, and what each takes. Alone, a model's plan has as
- * many threads as its stream has in the joined one, for the same machine; on CPUs a second one has all, since it would be alone there. */
+ * many threads as its stream has in the joined one, for the same machine. On CPUs a second plan has all threads, since the model would be
+ * alone there. */
 #include "check/check.h"
 #include "report/report.h"
 #include "session/session.h"
@@ -99,8 +100,8 @@ static nnc_status compile_alone(measure *s, int k, bool all, nnc_artifact **out)
     return (s->x ? nnc_compile : nnc_compile_plan)(s->on[k], g, &o, out, s->sink);
 }
 
-/* The machine of each model: e itself, or where it has several targets that of the model's device; and one with the threads of its stream,
- * for predictions. */
+/* Opens the machine of each model: e itself, or with several targets that of the model's device. Another one, for predictions, has the
+ * threads of its stream. */
 static nnc_status open_machines(measure *s, const nnc_env_options *eo)
 {
     nnc_together *t = s->out;

@@ -1,5 +1,5 @@
 /* cli/aborts.c -- libraries that end the process where memory runs out. C++ libraries throw std::bad_alloc, which no C function can
- * catch, and cuDNN and LLVM call abort: within a limit of memory that is nnc's own error, with its exit code. */
+ * catch; cuDNN and LLVM call abort. Within a limit of memory that becomes nnc's own error, with its exit code. */
 #include "cli/cli.h"
 #include <signal.h>
 #include <string.h>

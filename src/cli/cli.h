@@ -159,7 +159,7 @@ nnc_status fit_memory(const options *o, work *w, bool *fits, int64_t *largest, n
 nnc_status read_training(const options *o, nnc_train_options *t, nnc_arena *a, nnc_sink *sink);
 /* Whether the model can be read again: a file, not standard input, and not an artifact. */
 bool can_advise(const options *o);
-/* Appends the flags with which a model would fit that does not; nothing where it cannot be read again. As a note to the error, where st is
+/* Appends flags with which a model that does not fit would fit; nothing if it cannot be read again. As a note to the error, where st is
  * NNC_E_FIT, which is returned. */
 nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sink *sink);
 nnc_status note_advice(const options *o, const work *w, mode as, nnc_status st, nnc_sink *sink);

@@ -383,7 +383,7 @@ nnc_status check_split_only(const options *o, const char *name, nnc_sink *sink)
     return !nnc_is_pipeline(o->sharing) && o->sharing != NNC_STRATEGY_data
                ? NNC_OK
                : nnc_fail0(sink, NNC_E_USAGE,
-                     "--strategy=%s: nnc %s takes %s, and layers; nnc run and nnc train execute "
+                     "--strategy=%s: nnc %s takes %s, and layers. nnc run and nnc train execute "
                      "pipelines and replicas, with the results of one device",
                      nnc_strategy_names[o->sharing], name, nnc_text_str(&splits));
 }

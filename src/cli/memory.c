@@ -1,4 +1,4 @@
-/* cli/memory.c -- nnc memory: what a model needs before it runs, whether that fits, what would, and the largest model that does. */
+/* cli/memory.c -- nnc memory: the memory that a model needs, whether it fits, advice if not, and the largest model that fits. */
 #include "cli/cli.h"
 #include "fit/fit.h"
 #include "report/report.h"
@@ -47,8 +47,8 @@ nnc_status fit_memory(const options *o, work *w, bool *fits, int64_t *largest, n
             sink, NNC_E_USAGE, "--fit reads the model again for each size: name one model file");
     if (o->sharing == NNC_STRATEGY_data)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--fit with --strategy=data: each device has the whole model, and a batch of a step or "
-            "its part of that of nnc run; search with one device");
+            "--fit with --strategy=data: each device has the whole model and samples of its own; "
+            "search with one device");
     if (o->replicas > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--fit searches with one of the replicas: leave --replicas=%d out, and give "

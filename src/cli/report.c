@@ -5,7 +5,7 @@
 #include "session/session.h"
 #include <string.h>
 
-/* The words of a run are those of nnc run that change no file, or with --fit those of nnc memory. */
+/* A run's words are flags of nnc run that change no file, or with --fit flags of nnc memory. */
 static const command words = {"report", "MODEL...", "",
     NNC_FLAGS(model) | NNC_FLAGS(mode) | NNC_FLAGS(training) | NNC_FLAGS(place) |
         NNC_FLAGS(compiling) | NNC_FLAGS(planning) | NNC_FLAGS(sharing) | NNC_FLAGS(fit),

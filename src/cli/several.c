@@ -33,7 +33,7 @@ static nnc_status check_prefix(const several *s, const char *flag, const char *t
     return known ? NNC_OK : unknown_model(s, flag, text, n, sink);
 }
 
-/* The args of model k: its own, "NAME.arg", and those without a name, which are for all, where it has none of its own. */
+/* The args of model k: its own, "NAME.arg", else those without a name, which are for all. */
 static nnc_status own_args(const several *s, int k, const options *o, options *with, nnc_sink *sink)
 {
     nnc_arg *arg = ARENA_NEW((nnc_arena *)&s->a, nnc_arg, o->model.n_arg + 1);
@@ -177,8 +177,8 @@ nnc_status open_several(const options *o, work *w, nnc_sink *sink)
     const bool divides = nnc_is_pipeline(o->sharing) || nnc_is_split(o->sharing);
     if (divides || o->compare.compile.split) /* of `data` share_model says it */
         return nnc_fail0(sink, NNC_E_USAGE,
-            "%s divides one model among the devices; of several each is on a device, with all its "
-            "layers or those that --place puts elsewhere: leave it out",
+            "%s divides one model among the devices. Each of several models is on one device, but "
+            "for layers that --place puts elsewhere: leave it out",
             divides ? "--strategy" : "--split");
     NNC_TRY(open_each(o, w, sink));
     if (devices > 1 && devices < s->n)

@@ -99,7 +99,7 @@ static inline const nnc_cluster_kind *nnc_cluster_kind_of(const nnc_cluster *c, 
     return &c->kind[c->kind_of[device % c->per_node]];
 }
 static inline const nnc_target *nnc_cluster_target(const nnc_cluster *c, int device) { return &nnc_cluster_kind_of(c, device)->target; }
-/* What CPU devices of a node share. */
+/* Resources that CPU devices of a node share. */
 typedef struct nnc_cluster_host {
     double cores;      /* number of shared cores; if more of their threads compute, all are slower. 0: each device has its own */
     int64_t run_ns;    /* time of a run of a plan on several devices, beside its commands */

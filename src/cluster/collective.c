@@ -81,7 +81,7 @@ static int bracket(const double *row, int n, double x, double *part)
 }
 
 /* The table is of all devices of each node. A ring's step sends bytes / (rings x ranks), and the table depends on little else. A group of
- * `most` devices in each node has fewer rings and ranks, so that its steps are as those of more bytes on all devices. */
+ * `most` devices in each node has fewer rings and ranks. So its steps are as those of more bytes on all devices. */
 static int64_t as_of_all_devices(const group *g)
 {
     const double times = (double)g->c->per_node / g->most, bytes = (double)g->bytes * times * times;
@@ -208,8 +208,8 @@ static int log2_up(int n)
     return k;
 }
 
-/* An algorithm through NICs: by its steps (a), or by the measured efficiency (b), which includes their latency; below the sizes that were
- * measured, the slower of both. */
+/* An algorithm through NICs: by its steps (a), or by the measured efficiency (b), which includes their latency. Below the measured sizes,
+ * the slower of both. */
 static algorithm measured_or_steps(const group *g, algorithm a, algorithm b)
 {
     const nnc_fabric *f = g->c->fabric;

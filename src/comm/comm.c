@@ -111,8 +111,7 @@ static nnc_status check_master(const nnc_ranks *r, nnc_sink *sink)
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_USAGE,
         "rank %d of %d (%s): no MPI launcher started this process, and MASTER_ADDR and MASTER_PORT "
-        "do "
-        "not say where rank 0 is: start the job with mpirun -n %d nnc ..., srun --mpi=pmix or "
+        "do not say where rank 0 is. Start the job with mpirun -n %d nnc ..., srun --mpi=pmix or "
         "torchrun, or set them; --world=1 runs this process alone",
         r->rank, r->world, r->by, r->world);
 }

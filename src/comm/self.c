@@ -1,6 +1,6 @@
-/* comm/self.c -- the transport between threads of one process. A message goes straight from the sender's memory into the receiver's when
- * the second of the two calls comes; until then the first one is in a list. So a send is done only when it was received: what waits here
- * in a circle would hang with any transport. */
+/* comm/self.c -- the transport between threads of one process. A message goes from the sender's memory into the receiver's when the
+ * second of the two calls comes. Until then the first one is in a list. So a send is done only when it was received: what waits here in
+ * a circle would hang with any transport. */
 #include "comm/internal.h"
 #include <sched.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static bool matches(const nnc_request *a, const nnc_request *b)
            a->space == b->space;
 }
 
-/* Of two that match, which nobody else touches until they are done; without the lock, so that other messages pass by. */
+/* Copies between two matching requests, which nobody else touches until they are done. It holds no lock, so that other messages go on. */
 static void copy(hub *h, nnc_request *mine, nnc_request *other)
 {
     const nnc_request *from = mine->sends ? mine : other, *to = mine->sends ? other : mine;

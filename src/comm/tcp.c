@@ -6,7 +6,7 @@
  *   each pair      the higher rank connects to the lower one
  *
  * A message is a header and its data. Data that comes before its receive was begun is kept. Connections make progress while some message is
- * tested. A connection that ends, and a rank that gives up, are failures of what waits for that rank, at once. */
+ * tested. When a connection ends or a rank gives up, all that wait for that rank fail at once. */
 #include "comm/internal.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -69,7 +69,7 @@ typedef struct nnc_offer {
 /* The offer of the target's engine, by rules and without a library, so that the answer is the same on every machine. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_ask *a);
 /* Estimated nanoseconds of a convolution by a GPU's library, of f32 in one group, which may be rounded to tf32. Tensor cores multiply
- * channels-last tensors as they are. Of row-major tensors the faster way counts: strict f32 engines, which copy nothing (*strict, may be
+ * channels-last tensors as they are. Row-major tensors take the faster way: strict f32 engines, which copy nothing (*strict, may be
  * NULL), or tensor cores between copies of source and result. */
 int64_t nnc_target_tf32_conv_ns(const nnc_target *t, const nnc_ask *a, bool planes, bool *strict);
 
@@ -80,7 +80,7 @@ enum {
 #include "cost/prices.def"
     NNC_P__COUNT
 };
-/* What instructions take on the cores of a family, by NNC_P_*. */
+/* Prices of instructions on the cores of a family, by NNC_P_*. */
 typedef struct nnc_core_prices {
     bool by_registers; /* so many instructions wait as have registers for their results; else as many as the reorder window has */
     int window; /* instructions of the reorder window */
@@ -121,8 +121,8 @@ static inline double nnc_target_issue(const nnc_target *t)
 
 /* ---- generated kernels of GPUs (gpu.c) --------------------------------------------------------------------------------------- */
 
-/* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,
- * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
+/* True when generated kernels should compute a convolution of one input channel per group instead of the convolution engine. It has
+ * `taps` weights of type d per result. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* A product y[rows, outputs] of few rows on a GPU, for each of `matrices` weights of [outputs, terms]. */
 #define NNC_ROWS 4 /* rows whose sums a kernel keeps in registers */
@@ -132,8 +132,8 @@ typedef struct nnc_row_product {
     bool tf32;
     nnc_ask_kind kind; /* of the contraction that a library computes otherwise */
 } nnc_row_product;
-/* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library; *why (may be
- * NULL; static per thread) has both estimates, where there is a library and a kernel. */
+/* True when a generated row kernel (schedule/contract.c, few_row_strips) is expected to take no longer than the library. *why (may be
+ * NULL; static per thread) has both estimates, if there are a library and a kernel. */
 bool nnc_target_row_product(const nnc_target *t, const nnc_row_product *r, const char **why);
 
 #endif

@@ -2,8 +2,8 @@
 #include "cost/cost.h"
 #include <math.h>
 
-/* A kernel bound by memory, or at most this many times slower than memory, reads and writes once, and its epilogue is free; a
- * library's general engine is faster only for windows beyond that. */
+/* A kernel that takes at most this many times as long as its memory accesses reads and writes once, and its epilogue is free.
+ * A library's general engine is faster only for windows beyond that. */
 enum { SLOWER = 4 };
 
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why)
@@ -26,7 +26,7 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     return issue <= SLOWER * memory;
 }
 
-/* Estimates of products of few rows. A library has a kernel of its own for one row, and tiles of at least 16 rows for more, whose sums it
+/* Estimates of products of few rows. A library has a special kernel for one row. For more it has tiles of at least 16 rows, whose sums it
  * splits over blocks and adds up again. */
 
 /* Seconds that the kernel, its instructions alone, and the library take beside the launch, as text; static. */

@@ -1,14 +1,13 @@
 /* cost/offer.c -- what contractions take, asked before there is a plan, and which epilogues and prologues their engines support.
  *
- * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
- * f32 wants row-major tensors, all else channels last; tests/cudnn).
- * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
+ * cudnn: what cuDNN 9.19 supports (tests/cudnn). Bias, a sum and relu, in the order sum, bias, relu, keep its precompiled
+ * engines. Strict f32 wants row-major tensors, all else channels last. Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
  * llvm, interp: generated kernels, with any epilogue and any type. */
 #include "cost/cost.h"
 #include <string.h>
 
-/* Times of contractions on a CPU are those of so many more FLOPs for each result (FLOPS of prices.def), at a share of the engine's speed:
- * what begins and ends a block of results counts where sums are short. */
+/* Times of contractions on a CPU include extra FLOPs for each result (FLOPS of prices.def), at a share of the engine's speed. They
+ * stand for the begin and the end of a block of results, which count where sums are short. */
 enum {
     STREAMED = 1 << 20, /* elements of a matrix */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
@@ -168,7 +167,7 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
            !nnc_target_interprets(t);
 }
 
-/* FLOPs of a function after such sums. Functions are evaluated for the results of a strip at once, 4 of each row (nnc_product_strips): a
+/* FLOPs of a function after such sums. Functions are evaluated for all results of a strip at once, 4 of each row (nnc_product_strips). A
  * part of a vector takes as long as a whole one. More results in a strip would be more streams of memory than the CPU prefetches. */
 static int64_t of_strip(const nnc_target *t, const nnc_ask *a, int64_t flops)
 {
@@ -268,8 +267,8 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
     return is_half(a) ? (share + 1) / 2 : share;
 }
 
-/* Generated code of CPUs contracts, too, with any epilogue. Vectors of outputs come in pairs; operands that are computed at run time are
- * put into panels in each run, and 16-bit ones become f32 one by one. */
+/* Generated code of CPUs contracts, too, with any epilogue. Vectors of outputs come in pairs. Operands computed at run time are packed
+ * into panels in each run, 16-bit ones converted to f32 one by one. */
 static void kernels(const nnc_target *t, const nnc_ask *a, nnc_offer *o)
 {
     if (a->prologue && (nnc_target_engine_interprets(o->engine) || is_depthwise(a))) {

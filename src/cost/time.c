@@ -18,7 +18,7 @@ static int64_t ns_of(int64_t amount, int64_t rate)
     return ns < 0x1p53 ? (int64_t)(ns + 0.999) : (int64_t)1 << 53;
 }
 
-/* What `threads` reach of a rate that takes so many cores; 0 threads: all of it. */
+/* The share that `threads` reach of a rate that takes so many cores; 0 threads: all of it. */
 static int64_t reached(const nnc_target *t, int64_t rate, int64_t threads, int cores)
 {
     bool part = rate > 0 && t->kind == NNC_T_cpu && threads > 0 && threads < cores;

@@ -170,8 +170,8 @@ static bool better(const step *a, const step *b)
     return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
 }
 
-/* Computes the steps of a section from the last to the first: the targets of forward branches are done then;
- * backward branches are loops and not taken. */
+/* Computes the steps of a section from the last to the first, so that targets of forward branches are done.
+ * Backward branches are loops and not taken. */
 static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
 {
     at[n] = (step){.bytes = -1};

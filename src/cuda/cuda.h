@@ -112,9 +112,8 @@ typedef enum nnc_cuda_lib {
     CUDA__LIBS
 } nnc_cuda_lib;
 
-/* Returns the table of a library, opening it on the first call; NULL when it is missing or lacks a required function
- * (NNC_E_DEVICE, reason in the sink). The table lives as long as the process. NNC_CUDA(cudart,
- * sink)->cudaMalloc(...) is the typed form. */
+/* Returns the table of a library, opening it on the first call. NULL when it is missing or lacks a required function (NNC_E_DEVICE,
+ * reason in the sink). The table lives as long as the process. NNC_CUDA(cudart, sink)->cudaMalloc(...) is the typed form. */
 const void *nnc_cuda_table(nnc_cuda_lib lib, nnc_sink *sink);
 #define NNC_CUDA(lib, sink) ((const nnc_cuda_##lib *)nnc_cuda_table(CUDA_##lib, sink))
 
@@ -124,7 +123,7 @@ void nnc_cuda_override(nnc_cuda_lib lib, const void *table);
  * tests. */
 void nnc_cuda_forget(void);
 
-/* What is known about a library after searching for it. */
+/* Facts about a library after searching for it. */
 typedef struct nnc_cuda_found {
     const char *name; /* "cudart" */
     const char *what; /* what nnc uses it for */
@@ -155,8 +154,8 @@ int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink);
  * and NVML tell causes: versions, compute mode, MIG, other processes. `ordinal`: the GPU; -1: none was reached. Returns the status that the
  * error stands for: NNC_E_FIT: no device memory; NNC_E_DEVICE: any other. */
 nnc_status nnc_cuda_explain(nnc_text *out, int error, int ordinal);
-/* Appends how much of a GPU's memory is free, which other processes use it, and what would help: what a library's failed allocation
- * lacks. */
+/* Appends how much of a GPU's memory is free, which other processes use it, and what would help. Messages about a library's failed
+ * allocation lack that. */
 void nnc_cuda_room(nnc_text *out, int ordinal);
 /* Makes a context on a GPU, as running on it would; the reason is appended where that fails. */
 nnc_status nnc_cuda_try(int ordinal, nnc_text *why) NNC_MUST;
@@ -174,8 +173,8 @@ void nnc_cuda_set_current(cuda_stream s);
  * where CUPTI is missing or belongs to another profiler. calls: also of work outside of graphs, which costs more. */
 nnc_status nnc_cupti_open(bool calls, nnc_sink *sink) NNC_MUST;
 void nnc_cupti_close(void);
-/* What the thread submits, or captures, from now on belongs to `mark`; -1: to nothing. Nodes of graphs that are captured while it is open
- * keep their marks. */
+/* Commands that the thread submits or captures from now on belong to `mark`; -1: to nothing. Nodes of graphs that are captured while it
+ * is open keep their marks. */
 void nnc_cupti_mark(int32_t mark);
 /* Forgets what was recorded before, while the GPUs are idle. */
 void nnc_cupti_begin(void);
@@ -208,7 +207,7 @@ typedef struct nnc_nvrtc_unit {
     int64_t ns;         /* compile time */
 } nnc_nvrtc_unit;
 
-/* What the available NVRTC compiles for a GPU. */
+/* The code that the available NVRTC compiles for a GPU. */
 typedef struct nnc_nvrtc_target {
     nnc_cuda_lib lib; /* CUDA_nvrtc, or CUDA_nvrtc12 where only CUDA 12 supports the GPU */
     int arch;         /* architecture compiled for; not sm where NVRTC does not support that */
@@ -216,7 +215,7 @@ typedef struct nnc_nvrtc_target {
     char version[32]; /* "13.0" and a mark that distinguishes its builds; part of cache keys */
 } nnc_nvrtc_target;
 
-/* Chooses machine code for `sm`. The first fallback is machine code for an older GPU of the same generation, which sm runs as it is; the
+/* Chooses machine code for `sm`. The first fallback is machine code for an older GPU of the same generation, which sm runs as it is. The
  * second is PTX, which the driver compiles. Fallbacks are noted in the sink. NNC_E_DEVICE: no NVRTC, or none that supports a GPU this old;
  * the message says what to install. `cache` (or NULL) keeps the list of supported architectures, so that NVRTC need not be opened for
  * it. */

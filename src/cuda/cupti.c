@@ -6,8 +6,8 @@
  *   - within a graph, its node: callbacks tell of each node when capture creates it, and when instantiation clones it. Records have the ids
  *     of clones.
  * Layouts of records are those of CUPTI 12.0 to 13.0, of which later versions only append members; sources: cupti_activity.h, and NVIDIA's
- * sample cuda_graphs_trace. CUPTI is never finalized, as graphs that were captured before may crash after (github.com/pytorch/pytorch,
- * pull request 150957); and kinds of records are switched once each, since CUPTI 13.0.0 may deadlock there. */
+ * sample cuda_graphs_trace. CUPTI is never finalized, as graphs captured before may crash after (github.com/pytorch/pytorch, pull request
+ * 150957). Kinds of records are switched once each, since CUPTI 13.0.0 may deadlock there. */
 #include "cuda/internal.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* cuda/failure.c -- what errors of CUDA's runtime mean to the user: busy, divided and exclusive GPUs, MPS, drivers that are too old or
- * not started. The meaning of each error is that of driver_types.h (CUDA 12.8 to 13.2); causes are asked of the driver and of NVML, which
+ * not started. The meaning of each error is that of driver_types.h (CUDA 12.8 to 13.2). Causes come from the driver and NVML, which
  * answer also where no context can be made. */
 #include "cuda/internal.h"
 #include <stdlib.h>
@@ -136,7 +136,7 @@ void nnc_cuda_room(nnc_text *out, int ordinal)
     put_users(out, &s);
     if (getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"))
         nnc_puts(out, "; CUDA_MPS_PINNED_DEVICE_MEM_LIMIT limits this process further");
-    nnc_puts(out, "; a smaller batch may fit, chunks of it (--memory-limit), or another GPU "
+    nnc_puts(out, ". A smaller batch may fit, chunks of it (--memory-limit), or another GPU "
                   "(CUDA_VISIBLE_DEVICES)");
 }
 
@@ -155,7 +155,7 @@ static void say_versions(nnc_text *out, int ordinal)
     if (driver.number && runtime.number)
         nnc_printf(out, ": the driver supports CUDA %s, the runtime is CUDA %s (%s)",
             driver.version, runtime.version, runtime.path);
-    nnc_puts(out, "; install a newer driver (580 or newer for CUDA 13, 525 or newer for CUDA 12)");
+    nnc_puts(out, ". Install a newer driver (580 or newer for CUDA 13, 525 or newer for CUDA 12)");
     if (driver.number && driver.number < runtime.number)
         nnc_printf(out, ", or the libraries of CUDA %d (NNC_CUDA_PATH)", driver.number / 1000);
 }
@@ -172,7 +172,7 @@ static void say_path_of_driver(nnc_text *out, int ordinal)
 {
     (void)ordinal;
     put_driver(out);
-    nnc_puts(out, "is the toolkit's, for linking only; take its folder out of LD_LIBRARY_PATH, or "
+    nnc_puts(out, "is the toolkit's, for linking only. Take its folder out of LD_LIBRARY_PATH, or "
                   "install the driver");
 }
 
@@ -181,7 +181,7 @@ static void say_compat(nnc_text *out, int ordinal)
     (void)ordinal;
     put_driver(out);
     nnc_puts(out,
-        "is of the package cuda-compat, which works on data-centre GPUs only; take its folder out "
+        "is of the package cuda-compat, which works on data-centre GPUs only. Take its folder out "
         "of LD_LIBRARY_PATH, or show CUDA only GPUs that it supports (CUDA_VISIBLE_DEVICES)");
 }
 
@@ -191,15 +191,15 @@ static void say_busy(nnc_text *out, int ordinal)
     int at = ordinal < 0 ? 0 : ordinal;
     if (s.mode == MODE_PROHIBITED) {
         nnc_printf(out,
-            ": its compute mode is prohibited; nvidia-smi -i %d -c DEFAULT allows programs", at);
+            ": its compute mode is prohibited. nvidia-smi -i %d -c DEFAULT allows programs", at);
     } else if (s.mode == MODE_EXCLUSIVE) {
         nnc_puts(out, ": its compute mode is exclusive-process, and another process has it");
         put_users(out, &s);
         nnc_printf(
-            out, "; wait for its end, share it through MPS, or nvidia-smi -i %d -c DEFAULT", at);
+            out, ". Wait for its end, share it through MPS, or nvidia-smi -i %d -c DEFAULT", at);
     } else {
         put_users(out, &s);
-        nnc_puts(out, "; it may be exclusive to another process, prohibited (nvidia-smi -q -d "
+        nnc_puts(out, ". It may be exclusive to another process, prohibited (nvidia-smi -q -d "
                       "COMPUTE), or without memory for one more");
     }
 }
@@ -226,7 +226,7 @@ static void say_no_gpu(nnc_text *out, int ordinal)
             "docker run --gpus all)",
             n);
     else if (n <= 0)
-        nnc_puts(out, ": nvidia-smi tells whether the driver has one; a container needs its device "
+        nnc_puts(out, ": nvidia-smi tells whether the driver has one. A container needs its device "
                       "files (docker run --gpus all)");
 }
 
@@ -247,45 +247,44 @@ static const struct failure {
 } failures[] = {
     {2, nnc_cuda_room, NULL},
     {3, NULL,
-        "; in a process forked from one that used CUDA it always fails: start a new program "
-        "instead "
-        "(exec; \"spawn\" of Python's multiprocessing); otherwise nvidia-smi tells whether the "
-        "driver works"},
+        ". In a process forked from one that used CUDA it always fails: start a new program "
+        "instead (exec; \"spawn\" of Python's multiprocessing). Otherwise nvidia-smi tells whether "
+        "the driver works"},
     {34, say_path_of_driver, NULL},
     {35, say_versions, NULL},
     {36, say_versions, NULL},
     {46, say_busy, NULL},
     {100, say_no_gpu, NULL},
-    {101, NULL, "; nvidia-smi -L lists the GPUs, and CUDA_VISIBLE_DEVICES which of them are used"},
-    {102, NULL, "; a virtual GPU needs a licence (nvidia-smi -q)"},
+    {101, NULL, ". nvidia-smi -L lists the GPUs, and CUDA_VISIBLE_DEVICES which of them are used"},
+    {102, NULL, ". A virtual GPU needs a licence (nvidia-smi -q)"},
     {214, NULL,
-        "; its memory is damaged: see nvidia-smi -q -d ECC,ROW_REMAPPER; a new process may use it "
+        ". Its memory is damaged: see nvidia-smi -q -d ECC,ROW_REMAPPER. A new process may use it "
         "after nvidia-smi --gpu-reset"},
-    {220, NULL, "; see nvidia-smi nvlink -e; the links are usable after nvidia-smi --gpu-reset"},
+    {220, NULL, ". See nvidia-smi nvlink -e. The links are usable after nvidia-smi --gpu-reset"},
     {221, NULL,
-        "; libnvidia-ptxjitcompiler.so.1 of the driver is missing (a container needs "
+        ". libnvidia-ptxjitcompiler.so.1 of the driver is missing (a container needs "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility)"},
-    {222, NULL, "; the driver is older than the compiler that wrote this PTX: install a newer one"},
-    {226, NULL, "; only a new process can use the GPU again"},
+    {222, NULL, ". The driver is older than the compiler that wrote this PTX: install a newer one"},
+    {226, NULL, ". Only a new process can use the GPU again"},
     {802, NULL,
-        "; where GPUs are joined by NVSwitch, the fabric manager must run (systemctl status "
+        ". Where GPUs are joined by NVSwitch, the fabric manager must run (systemctl status "
         "nvidia-fabricmanager), in the driver's version"},
     {803, NULL,
-        "; the driver's libraries and its kernel module are of two versions: restart after an "
+        ". The driver's libraries and its kernel module are of two versions: restart after an "
         "update, and take cuda-compat out of LD_LIBRARY_PATH"},
     {804, say_compat, NULL},
     {805, say_mps,
-        "; start it (nvidia-cuda-mps-control -d), or end what is left of it and its pipes, to run "
+        ". Start it (nvidia-cuda-mps-control -d), or end what is left of it and its pipes, to run "
         "without"},
-    {806, say_mps, "; restart it (echo quit | nvidia-cuda-mps-control)"},
+    {806, say_mps, ". Restart it (echo quit | nvidia-cuda-mps-control)"},
     {807, say_mps,
-        "; it is starting, or waits for the end of programs after the fault of one of them: try "
+        ". It is starting, or waits for the end of programs after the fault of one of them: try "
         "again, or end them"},
-    {808, say_mps, "; as many programs use the GPU as MPS allows: wait for the end of one"},
+    {808, say_mps, ". As many programs use the GPU as MPS allows: wait for the end of one"},
     {809, say_mps,
-        "; fewer programs at once, or fewer connections of each (CUDA_DEVICE_MAX_CONNECTIONS)"},
-    {810, say_mps, "; only a new process can use the GPU again"},
-    {999, NULL, "; the kernel's log may tell more (dmesg | grep -e NVRM -e Xid)"},
+        ". Fewer programs at once, or fewer connections of each (CUDA_DEVICE_MAX_CONNECTIONS)"},
+    {810, say_mps, ". Only a new process can use the GPU again"},
+    {999, NULL, ". The kernel's log may tell more (dmesg | grep -e NVRM -e Xid)"},
 };
 
 nnc_status nnc_cuda_explain(nnc_text *out, int error, int ordinal)

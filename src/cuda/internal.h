@@ -4,9 +4,8 @@
 
 #include "cuda/cuda.h"
 
-/* search.c: finds the file of a library without opening it, skipping the first `skip` matches, so that a caller can
- * continue after one that does not load. False: no more. *place is static text. A path without a slash is left to
- * the loader. */
+/* search.c: finds a library's file without opening it. It skips the first `skip` matches, so that a caller can continue
+ * after one that does not load. False: no more. *place is static text. A path without a slash is left to the loader. */
 typedef struct cuda_file {
     char path[512];
     const char *place;

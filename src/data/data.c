@@ -226,7 +226,7 @@ static void shuffle(int64_t *order, int64_t n, uint64_t seed, const char *name)
     }
 }
 
-/* Divides the samples, in an order of the seed, into those for training and those for validation: in whole batches, unless the last one is
+/* Divides the samples, in an order of the seed, into those for training and for validation. Both are whole batches, unless the last one is
  * padded. */
 static nnc_status divide(nnc_data *d, nnc_sink *sink)
 {

@@ -33,7 +33,7 @@ static void put_name(const nnc_source *o, int64_t i, nnc_text *file, char place[
     nnc_printf(file, "%s/%s/%s", f->path, f->classes.at[at->class], at->name);
 }
 
-/* What is decoded, and the memory that it goes to. */
+/* The picture to decode, and the memory that it goes to. */
 typedef struct target {
     nnc_decoded d; /* first: room's argument is that of a target */
     nnc_scratch *s;

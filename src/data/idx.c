@@ -1,5 +1,5 @@
-/* data/idx.c -- idx, the format of MNIST: a pair of files, pictures and labels, of bytes with a header of big-endian numbers (two zeros,
- * type, dimensions, then their extents). Compressed ones (.gz) are inflated to memory, others stay in their file. */
+/* data/idx.c -- idx, the format of MNIST: a pair of files, pictures and labels, of bytes. Their headers are big-endian numbers (two
+ * zeros, type, dimensions, then the extents). Compressed ones (.gz) are inflated to memory, others stay in their file. */
 #include "data/internal.h"
 
 #include <string.h>

@@ -119,8 +119,8 @@ void nnc_loader_start(nnc_loader *l, int64_t first, int64_t end)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Waits for batch l->batch, which has slot s, and loads what no thread has begun of it: threads may be late, on cores that others use.
- * The slot of the batch before is free from now on. */
+/* Waits for batch l->batch, which has slot s, and loads the pieces that no thread has begun. Threads may be late, on cores that others
+ * use. The slot of the batch before is free from now on. */
 static bool wait_for(nnc_loader *l, const slot *s)
 {
     pthread_mutex_lock(&l->lock);

@@ -1,5 +1,5 @@
 /* data/resize.c -- bilinear resizing with antialiasing, as PyTorch's interpolate(mode="bilinear", antialias=True) and Pillow's
- * BILINEAR of numbers (mode F) define it; Pillow's 8-bit modes round to 8 bits after each of the two passes, this does not.
+ * BILINEAR of numbers (mode F) define it. Pillow's 8-bit modes round to 8 bits after each of the two passes, this does not.
  *
  * Along each axis output i is a weighted mean of the inputs around c = (i + 1/2) s, s = in / out: input j has the weight
  * max(0, 1 - |j + 1/2 - c| / max(s, 1)). Rows first, then columns. */

@@ -94,9 +94,8 @@ static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *si
                : nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
 }
 
-/* The bytes of static shared memory are cudaFuncAttributes' first field. Where they and dynamic memory are more than a block gets unasked,
- * the function's limit becomes all that the GPU has: kernels that share the function may need more, and the last one loaded would lower
- * it. */
+/* The bytes of static shared memory are cudaFuncAttributes' first field. Where they and dynamic memory exceed a block's default, the
+ * function's limit becomes all that the GPU has. Kernels that share the function may need more, and the last one loaded would lower it. */
 static nnc_status ask_shared(const handle *h, const nnc_plan *p, const char *name, int64_t dynamic,
     const void *attributes, int device, cuda_kernel k, nnc_sink *sink)
 {

@@ -1,8 +1,8 @@
 /* engines/cudnn.c -- the engine "cudnn": convolutions on NVIDIA GPUs, and kernels of attention (cudnn_attend.c).
  *
  * choose() goes by rules (cudnn_rule.c), so that a plan is the same on every machine. load_call() asks cuDNN on the device, within the
- * plan's workspace: for the plan cached for this call, cuDNN version and GPU, otherwise for the first configuration of the heuristics
- * that can be finalized. */
+ * plan's workspace. It takes the plan cached for this call, cuDNN version and GPU, otherwise the heuristics' first configuration that
+ * can be finalized. */
 #include "engines/cudnn.h"
 #include "engines/cudnn_attend.h"
 #include "engines/tune.h"
@@ -50,9 +50,9 @@ static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
     return k->workspace > large_work(c) && !(k->numerical & CUDNN_WINOGRAD);
 }
 
-/* The implicit product whose offsets lie in a small workspace. Of the engines for strict f32 it is the one that comes near the peak. The
- * heuristics list it last or, with an epilogue, not at all. Where they begin with Winograd's algorithm, which needs fewer FLOPs and which
- * sm_90 lacks, that stays first. */
+/* The implicit product whose offsets lie in a small workspace. It is the only engine for strict f32 that comes near the peak. The
+ * heuristics list it last or, with an epilogue, not at all. If they begin with Winograd's algorithm, which sm_90 lacks, that stays first,
+ * as it needs fewer FLOPs. */
 static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
 {
     enum { TAPS = 4, CHANNELS = 16 };
@@ -64,8 +64,8 @@ static bool precomputes(const nnc_cudnn_config *k, const nnc_call *c)
            k->workspace <= SMALL_WORK;
 }
 
-/* Makes the plan of the first configuration that can be finalized, of the promising ones preferring those that relayout no tensor.
- * Returns its index, -1: none. */
+/* Makes the plan of the first configuration that can be finalized. Promising ones that relayout no tensor come first. Returns its
+ * index, -1: none. */
 int cudnn_plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 {
     const bool fewer = n > 0 && nnc_cudnn_config_at(g, 0)->numerical & CUDNN_WINOGRAD;

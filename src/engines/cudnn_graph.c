@@ -1,5 +1,5 @@
 /* engines/cudnn_graph.c -- builds the cuDNN graph of a call. Precompiled engines support the order sum, bias, relu but not the call's
- * order bias, sum, relu; so the sum comes first: both are f32 additions, only rounded in another order. */
+ * order bias, sum, relu. So the sum comes first: both are f32 additions, rounded in another order. */
 #include "engines/cudnn.h"
 #include <string.h>
 
@@ -31,7 +31,7 @@ static const nnc_type *result_of(const nnc_call *c)
     return c->kind == CALL_conv ? &c->dst : c->kind == CALL_conv_transpose ? &c->src : &c->wei;
 }
 
-/* True where the convolution has as many windows as places in its result: cuDNN cannot leave out the last ones, which the gradient of a
+/* True where the convolution has as many windows as places in its result. cuDNN cannot leave out the last ones, which the gradient of a
  * transposed convolution with output_padding may have. */
 static bool windows_match(const nnc_call *c)
 {
@@ -114,8 +114,8 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c)
     return 2 + c->has_bias;
 }
 
-/* The window in at least two dimensions. Trailing padding follows from the result's extent; where padding symmetrically gives the same
- * extent, that is used, since more engines support it. */
+/* The window in at least two dimensions. Trailing padding follows from the result's extent. If symmetric padding gives the same extent
+ * it is used, since more engines support it. */
 static nnc_cudnn_window window_of(const nnc_call *c)
 {
     int at = c->spatial == 1; /* dimension 0 is the inserted one */

@@ -72,7 +72,7 @@ static nnc_status run_kernel(void *p, void *const *args, void *work)
     return NNC_OK;
 }
 
-/* Key of cached code: the emitter's version (known here without loading it) and the CPU's feature words, so that code compiled on
+/* Key of cached code: the emitter's version (known here without loading it) and the CPU's feature words. So code compiled on
  * another machine is not used. */
 #ifndef NNC_LLVM_VERSION
 #define NNC_LLVM_VERSION "none"

@@ -42,9 +42,9 @@ typedef struct nnc_trial {
 } nnc_trial;
 nnc_status nnc_trial_open(nnc_trial *t, nnc_dtype d, const int64_t *bytes, int n, int64_t work) NNC_MUST;
 void nnc_trial_close(nnc_trial *t);
-/* Average time of runs with the L2 cache flushed and of runs right after these in nanoseconds, in a captured graph, since the host takes
- * longer to submit a short call than the GPU to run it. A run that takes milliseconds, or twice as long as `least` (the fastest so far; -1:
- * none), is timed once. -1: failure, as of what cannot be captured. `run` submits to nnc_cuda_current(). */
+/* Average time in nanoseconds of runs with the L2 cache flushed and of runs right after these. They are in a captured graph, since the host
+ * takes longer to submit a short call than the GPU to run it. A run that takes milliseconds, or twice as long as `least` (the fastest so
+ * far; -1: none), is timed once. -1: failure, as of what cannot be captured. `run` submits to nnc_cuda_current(). */
 int64_t nnc_trial_ns(nnc_trial *t, nnc_status (*run)(void *ctx), void *ctx, int64_t least);
 /* The fastest of n candidates: take(i) makes candidate i the one that `run` runs (false: it cannot). choice -1: none could be measured. */
 nnc_tuned nnc_trial_fastest(nnc_trial *t, int n, bool (*take)(void *ctx, int i), nnc_status (*run)(void *ctx), void *ctx);

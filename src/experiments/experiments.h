@@ -105,8 +105,8 @@ nnc_status nnc_experiments_take(
 
 /* ---- numbers of a report: milliseconds, ratios, percent, counts; NaN: not known ---------------------------- */
 
-/* What was published, made comparable: times are milliseconds of one run. False: there is no number, or it cannot be compared since the
- * source does not say how many runs it is of. */
+/* The published number, made comparable: times are milliseconds of one run. False: there is no number, or it cannot be compared since
+ * the source does not say how many runs it is of. */
 bool nnc_number_published(const nnc_experiment *e, int run, const nnc_number *n, double *low, double *high);
 /* The same number predicted, or measured here; *reduced (or NULL): with the smaller sizes. Both runs of a ratio have the same kind of
  * sizes. */

@@ -114,7 +114,7 @@ static bool is_reduced(const nnc_experiment_run *r)
     return r->reduced.taken && !r->reduced.why && isnan(r->here.value[QUANTITY_time]);
 }
 
-/* What has the reason why there is no number of this machine, or only one of the smaller sizes; its `why` is NULL: there is none. */
+/* The part of r whose `why` says why this machine has no number, or only one of the smaller sizes. NULL there: no reason. */
 static const nnc_taken *lacking(const nnc_experiment_run *r)
 {
     return r->here.why ? &r->here : &r->reduced;
@@ -165,7 +165,7 @@ static void put_note(
         put_paragraph(t, head, nnc_text_str(&s), columns);
 }
 
-/* What keeps a run from having a number or made it smaller, and what its file says of it. */
+/* Prints why a run has no number or was made smaller, and what its file says about it. */
 static void put_notes(nnc_text *t, const nnc_experiment *e, int columns)
 {
     for (int i = 0; i < e->n_run; i++) {

@@ -18,7 +18,7 @@ typedef struct reader {
     nnc_arena *a;
 } reader;
 
-/* What an experiment and its runs may both have. */
+/* Keys that an experiment and its runs may both have. */
 typedef struct common {
     const char *hardware;
     const nnc_item *models, *flags, *set, *reduced;

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A measurement takes at least LEAST_RUNS runs, warm-up included, and a run up to SLOW times its estimate by peak rates: memory that is
- * touched for the first time, other programs. */
+/* A measurement takes at least LEAST_RUNS runs, warm-up included. A run takes up to SLOW times its estimate by peak rates: memory is
+ * touched for the first time, other programs run. */
 enum { LEAST_RUNS = 5, SLOW = 4, QUICK_MS = 20 };
 
 typedef struct taking {

@@ -26,7 +26,7 @@ typedef struct advice {
     nnc_sink *sink; /* of failed attempts */
 } advice;
 
-/* What a plan needs, and whether that fits. */
+/* The memory that a plan needs, and whether it fits. */
 typedef struct need {
     int64_t bytes, ns;
     bool fits;

@@ -214,7 +214,7 @@ static void put_line(nnc_text *t, const char *what, int64_t bytes, const char *n
     nnc_printf(t, "%s%s\n", *note ? "  " : "", note);
 }
 
-/* Lists the largest tensors that are live at the peak: those that have to shrink for a lower peak. */
+/* Lists the largest tensors live at the peak, which have to shrink for a lower peak. */
 static void put_peak(nnc_text *t, const timeline *m)
 {
     const nnc_plan *p = m->p;
@@ -243,7 +243,7 @@ static void put_peak(nnc_text *t, const timeline *m)
     nnc_printf(t, "  in %d more\n", m->n_at_peak - AT_PEAK);
 }
 
-/* What a training step needs its memory for. */
+/* Prints what a training step's memory is used for. */
 static void put_fill(nnc_text *t, const timeline *m)
 {
     int64_t fill[FILL__COUNT];

@@ -1,5 +1,5 @@
-/* fit/torch.c -- what a framework's allocator would request for the tensors of a plan: where a run of the same commands by PyTorch
- * would be out of memory. */
+/* fit/torch.c -- what a framework's allocator would request for the tensors of a plan. Tells where PyTorch would be out of memory
+ * in the same commands. */
 #include "fit/fit.h"
 #include "report/report.h"
 #include "session/session.h"

@@ -220,7 +220,7 @@ nnc_status fe_replace_head(nnc_graph *g, const nnc_model_options *o, nnc_sink *s
     if (!head)
         return nnc_fail(sink, NNC_E_MODEL, loc,
             "--replace-head: the model's first output is not that of a linear, conv or matmul with "
-            "a weight of its own, and at most an activation or pooling after it");
+            "its own weight (an activation or pooling may follow)");
     loc = head->loc;
     loc.path = head->origin;
     const nnc_type was = *nnc_typeof(g, weight->out);

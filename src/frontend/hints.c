@@ -34,7 +34,7 @@ static const char *const missing[][2] = {{"einsum", "write it as transpose, resh
     {"sequential", "a list of layers is run in order: write {\"layers\": [...]}"},
     {"modulelist", "write {\"layers\": [...]}"}};
 
-/* Keys: nnc's name, or a sentence. Of several rows with one name, the first whose key the layer has is used. */
+/* Keys: nnc's name, or a sentence. If several rows have one name, the first whose key the layer has is used. */
 static const char *const keys[][2] = {{"hidden_size", "hidden"}, {"nonlinearity", "activation"},
     {"axis", "axes"}, {"axis", "dim"}, {"axes", "axis"}, {"begins", "starts"},
     {"ceil_mode", "ceil"}, {"chunks", "parts"}, {"dilation_rate", "dilation"},

@@ -1,7 +1,7 @@
 /* frontend/internal.h -- shared by the files of this folder: expressions, the layer table, the state of one load.
  *
- * Stages of a load: text -> JSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats, names) ->
- * build*.c (one layer = a few graph nodes) -> weights.c (the source of each weight's numbers). */
+ * Stages of a load: text -> JSON (base) -> check.c -> expand.c (blocks, repeats, names) -> build*.c (one layer = a few graph
+ * nodes) -> weights.c (the source of each weight's numbers). check.c reads every key of every layer, used or not. */
 #ifndef NNC_FRONTEND_INTERNAL_H
 #define NNC_FRONTEND_INTERNAL_H
 

@@ -151,7 +151,8 @@ static nnc_status read_args(fe *f)
     return NNC_OK;
 }
 
-/* What the section "train" says of the model itself: the arg `batch`, and the seed. (Its other keys are no concern of this folder.) */
+/* Reads the section "train" as far as it concerns the model: the arg `batch`, and the seed. (Its other keys are no concern of this
+ * folder.) */
 static bool read_train(fe *f, nnc_model_options *with)
 {
     const nnc_item *train = nnc_json_get(f->j.root, "train"), *batch = nnc_json_get(train, "batch"),
@@ -409,7 +410,7 @@ static nnc_graph *load_text(
     return unless(st, g);
 }
 
-/* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph, the number of a
+/* Distinguishes the kinds by the first characters after blanks and comments. `{` starts a model, `graph` a graph, the number of a
  * message's first field an ONNX model. */
 static nnc_graph *parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)

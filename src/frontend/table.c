@@ -49,7 +49,7 @@ static const fe_row *find_own(const char *name)
     return NULL;
 }
 
-/* What only passes and autodiff make; and collectives, whose results are on several devices. */
+/* Ops that only passes and autodiff make, and collectives, whose results are on several devices. */
 static bool is_inner(nnc_op op)
 {
     static const nnc_op inner[] = {OP_relayout, OP_fused, OP_argmaxpool, OP_maxpool_grad,

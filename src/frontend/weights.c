@@ -1,7 +1,7 @@
 /* frontend/weights.c -- the source of each weight's numbers: the generator, or a tensor of a file.
  *
- * Generated weights keep the magnitude of activations through a deep net: a contraction with fan-in n is uniform in +-sqrt(6/n) when a
- * relu-like activation follows (He et al. 2015: relu halves the second moment), otherwise in +-sqrt(3/n); a branch that ends in a
+ * Generated weights keep the magnitude of activations through a deep net (He et al. 2015). A contraction with fan-in n is uniform in
+ * +-sqrt(6/n) before a relu-like activation, which halves the second moment, otherwise in +-sqrt(3/n). A branch that ends in a
  * residual add is scaled by half, so that a chain of residual blocks grows slowly. The consumers are known only when the model is
  * complete, so these scales are set at the end. */
 #include "frontend/internal.h"

@@ -2,11 +2,11 @@
  *
  * The operand graph's immediate dominator of an f32 value is the nearest value that all paths to it pass through. The instructions between
  * the two are a function of one variable, a link, whatever their shape: sin x, but also x sigmoid x. Consecutive links form a chain. Along
- * a chain, dynamic programming chooses between a link's own instructions and one polynomial for several links, by number of machine
- * instructions; a polynomial needs a finite interval for its argument. Chosen polynomials are measured in the kernel's own arithmetic. One
- * with an error above NNC_POLY_ULP, or above the sum of the bounds of the functions it replaces, gets another coefficient or is dropped,
- * and the choice is repeated. So is one for a chain that may deviate between the sample points: interval arithmetic bounds how much the
- * chain changes there. */
+ * a chain, dynamic programming minimises the number of machine instructions. It chooses between a link's own ones and one polynomial for
+ * several links, which needs a finite interval for its argument. Chosen polynomials are measured in the kernel's own arithmetic. One with
+ * an error above NNC_POLY_ULP, or above the sum of the bounds of the functions it replaces, gets another coefficient or is dropped. Then
+ * the choice is repeated. A polynomial for a chain that may deviate between
+ * the sample points is treated likewise: interval arithmetic bounds how much the chain changes there. */
 #include "math/collapse.h"
 #include "math/poly.h"
 

@@ -15,8 +15,8 @@ bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);
 /* policy.c: fuses a product into the sum that is its only user (MATH_fast). */
 bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note);
-/* Rewrites 1 + erf x as one function, under --math=fast and where 16 bits of it suffice: the sum cancels for negative x, so that a
- * fast erf would be too inaccurate there. False: out of memory. */
+/* Rewrites 1 + erf x as one function, under --math=fast and where 16 bits of it suffice. The sum cancels for negative x, where a
+ * fast erf would be too inaccurate. False: out of memory. */
 bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note);
 /* Marks functions that have an exact or a fast form; run before ranges, which are wider for fast forms, and again as the last step.
  * note: or NULL. False: out of memory. */

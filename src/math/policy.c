@@ -1,7 +1,7 @@
 /* math/policy.c -- the effect of --math on kernels: which form of each function they use (docs/math.md).
  *
- * Instructions carry the policy as a mark (KH_exact, KH_fast), so that it is part of the kernel's text and name, and emitters use the
- * form that the mark names. */
+ * Instructions carry the policy as a mark (KH_exact, KH_fast), which is part of the kernel's text and name. Emitters use the form
+ * that the mark names. */
 #include "math/collapse.h"
 #include "math/formula.h"
 

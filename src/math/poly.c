@@ -1,10 +1,10 @@
 /* math/poly.c -- fits a polynomial to a function on an interval.
  *
  * Fit: Chebyshev interpolation of h(w) = g(x) / x^order at NNC_POLY_NODES points, in w = x^2 where g is odd or even, otherwise in w =
- * x - shift; truncated where the remaining terms are negligible against the smallest |h|; converted to powers of w; rounded to f32. A
- * g that is zero at 0 keeps its relative accuracy there: x or x^2 is a factor, and its coefficient is exact or has a low-order part. A
- * zero elsewhere makes h change its sign and is rejected, as is cancellation among the terms (Trefethen, Approximation Theory and
- * Approximation Practice, ch. 3, 7, 8).
+ * x - shift. It is truncated where the remaining terms are negligible against the smallest |h|, converted to powers of w and rounded
+ * to f32. A g that is zero at 0 keeps its relative accuracy there. x or x^2 is a factor, whose coefficient is exact or has a
+ * low-order part. A zero elsewhere makes h change its sign and is rejected, as is cancellation among the terms (Trefethen,
+ * Approximation Theory and Approximation Practice, ch. 3, 7, 8).
  *
  * The fit is then measured by executing the steps of the kernel with its roundings. */
 #include "math/poly.h"

@@ -157,7 +157,7 @@ static const struct {
     RISES(asin, -1, 1),
 };
 
-/* Of such a function, by its ends inside the domain. */
+/* Range of such a function, from the ends of its operand's range inside the domain. */
 static range monotone(nnc_sop op, range a)
 {
     double dom_lo = rising[op].lo, dom_hi = rising[op].hi;
@@ -380,8 +380,8 @@ static range get(const nnc_kernel *k, int32_t id)
     return id < 0 ? anything : (range){k->ins[id].lo, k->ins[id].hi, k->ins[id].maybe_nan};
 }
 
-/* Range of a memory access: inputs have their type's range, other buffers what this kernel stored before (where points run in order, it
- * may come later in the text). */
+/* Range of a memory access: its type's, or of a kernel's own buffer what was stored there before. Where points run in order, a store
+ * may come later in the text, so the type's range counts. */
 static range of_load(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];

@@ -296,7 +296,7 @@ bool ox_sign(ox_build *b)
     return ox_give(b, nnc_is_float(ox_dt(b, x)) ? ox_2n(b, OP_add, r, 0) : r);
 }
 
-/* Of numbers, as ONNX Runtime casts them: x = 0. */
+/* Not of numbers, as ONNX Runtime casts them: x = 0. */
 bool ox_not(ox_build *b)
 {
     return ox_give(b, ox_1(b, OP_not, ox_to(b, ox_in(b, 0), DT_bool)));

@@ -305,7 +305,7 @@ static bool read_numbers(cell *c, int directions, const char *key, int nth)
            (!n || n == at || ox_refuse(b, "%s has %zu numbers for %zu activations", key, n, at));
 }
 
-/* What the op of the row does not do is written out. */
+/* Features that the row's op lacks are written out. */
 static bool read_attributes(cell *c, int directions)
 {
     ox_build *b = c->b;

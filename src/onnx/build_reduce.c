@@ -18,7 +18,7 @@ static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, b
     return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
 }
 
-/* What a reduction of no elements gives. Mean: 0 as in ONNX Runtime, and as in the EmbeddingBag that PyTorch writes with it. */
+/* The result of a reduction of no elements. Mean: 0 as in ONNX Runtime, and as in the EmbeddingBag that PyTorch writes with it. */
 static double identity_of(const char *kind)
 {
     static const struct {

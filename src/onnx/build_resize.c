@@ -22,7 +22,7 @@ static bool cropped(const resize *r)
     return !strcmp(r->where, "tf_crop_and_resize");
 }
 
-/* Of nearest in f32, as in PyTorch and ONNX Runtime: 3 / 0.6 is 5 there, and 4.9999999 for the scale 0.60000002 in f64. */
+/* `nearest` computes in f32, as PyTorch and ONNX Runtime: 3 / 0.6 is 5 there, and 4.9999999 for the scale 0.60000002 in f64. */
 static double unscaled(const resize *r, double x)
 {
     return r->radius ? x / r->scale : (float)x / (float)r->scale;

@@ -17,7 +17,7 @@ static ox_value *new_list(ox_build *b, int n)
     return v;
 }
 
-/* Place *i of a list of n values by input `in`, the last one where that is left out; with `end` the end of the list is a place, too. */
+/* Place *i in a list of n values by input `in`, the last one if that is left out. With `end` the end of the list is a place, too. */
 static bool place(ox_build *b, int in, int n, bool end, int *i)
 {
     int64_t at = n - !end;

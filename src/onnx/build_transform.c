@@ -40,8 +40,8 @@ static nnc_ref products(ox_build *b, nnc_ref x, int64_t width, number_of *value,
     return sum;
 }
 
-/* how = {imaginary, length, m, turn}. Row n has m real numbers, then m imaginary ones: number k is e^(i a) with a = turn 2 pi n k / length
- * and turn 1 or -1, for imaginary operands i e^(i a). */
+/* how = {imaginary, length, m, turn}. Row n has m real numbers, then m imaginary ones. Number k is e^(i a) with a = turn 2 pi n k / length
+ * and turn 1 or -1; for imaginary operands i e^(i a). */
 static double wave(const int64_t *how, int64_t i)
 {
     const int64_t length = how[1], m = how[2], n = i / (2 * m), j = i % (2 * m), k = j % m;
@@ -70,8 +70,8 @@ static nnc_ref transformed(ox_build *b, nnc_ref x, int64_t m, bool inverse)
     return ox_transposed(b, ox_reshape(b, sum, t.rank, t.dim), perm);
 }
 
-/* how = {imaginary, length}. What number k of the first half of a spectrum adds to number n of the real signal: its own part, and that of
- * the conjugate number in the other half. */
+/* how = {imaginary, length}. Contribution of number k of a spectrum's first half to number n of the real signal. It includes that of the
+ * conjugate number in the other half. */
 static double real_wave(const int64_t *how, int64_t i)
 {
     const int64_t length = how[1], k = i / length, n = i % length;

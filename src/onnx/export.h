@@ -18,7 +18,7 @@ static inline void op_message(nnc_text *t, uint32_t field, const nnc_text *m)
     op_bytes(t, field, nnc_text_str(m), m->n);
     t->oom |= m->oom;
 }
-/* What op_bytes writes before its n bytes. */
+/* The header that op_bytes writes before its n bytes. */
 void op_head(nnc_text *t, uint32_t field, size_t n);
 
 /* ---- weights (export_weights.c) ------------------------------------------------------------------------------------ */

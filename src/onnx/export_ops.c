@@ -185,7 +185,7 @@ static bool write_axes(exporter *x, const char *op)
     return write_reduce(x, op, n, axes);
 }
 
-/* Of integers, which GlobalMaxPool does not take: over all but the first two dimensions. */
+/* Integers, which GlobalMaxPool does not take, are reduced over all but the first two dimensions. */
 static bool write_global_max(exporter *x)
 {
     static const int64_t axes[NNC_MAX_RANK] = {2, 3, 4, 5, 6, 7};

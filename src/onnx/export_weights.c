@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define MAX_BYTES ((int64_t)2000 << 20) /* protocol buffers end at 2 GiB */
-/* Weights that go to the other file, the places where they start there, which readers map, and what is read of them at once. */
+/* Least bytes of a weight for the other file, alignment of its start there (readers map it), and bytes read at once. */
 enum { LEAST_OUTSIDE = 1024, ALIGN = 4096, CHUNK = 1 << 20 };
 
 void op_tensor_head(nnc_text *t, const nnc_type *type, const char *name)

@@ -1,5 +1,5 @@
-/* onnx/fold.c -- values that depend only on constants are computed by the IR's reference evaluator, node by node, as they are read:
- * shapes, axes and indices are constants then, where the next node needs them. */
+/* onnx/fold.c -- computes values that depend only on constants by the IR's reference evaluator, node by node, as they are read. So
+ * shapes, axes and indices are constants where the next node needs them. */
 #include "onnx/internal.h"
 #include <string.h>
 

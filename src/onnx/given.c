@@ -1,5 +1,5 @@
-/* onnx/given.c -- what is kept of a model's files, so that it can be imported again for other shapes: all but the numbers of large
- * weights, which only runs read. Of files beside the model, that is what constants were read from. */
+/* onnx/given.c -- keeps what a new import of a model's files for other shapes needs. That is all but the numbers of large weights,
+ * which only runs read. Files beside the model are kept as far as constants were read from them. */
 #include "onnx/internal.h"
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size)
 
 NNC_ORDER(by_place, ox_place, nnc_cmp(a->at, b->at))
 
-/* Keeps the model's bytes between the weights that were left where they are, which are sorted here. */
+/* Keeps the model's bytes between the weights that stay in the file. Sorts these weights. */
 static bool keep_model(const ox *x, nnc_given *v)
 {
     const int64_t end = (int64_t)x->data.n;

@@ -1,5 +1,5 @@
 /* onnx/import.c -- one import: inputs with their shapes, weights, and the nodes in order. Functions of the model are inlined where they
- * are called. What cannot be imported is noted and skipped, so that all of it is reported at once. */
+ * are called. Nodes that cannot be imported are noted and skipped, so that all are reported at once. */
 #include "onnx/internal.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -438,7 +438,7 @@ static bool mark_nested(ox *x, const ox_node *n, ox_scope *marks, int depth, boo
     return true;
 }
 
-/* Marks the names whose values decide shapes: inputs that a row names, and all that they are computed from. */
+/* Marks names whose values decide shapes: inputs that a row names, and all operands of these. */
 static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks, int depth)
 {
     for (size_t k = g->n_node; k-- > 0;) {
@@ -535,8 +535,7 @@ static const char *named(ox *x, const ox_port *p, int i)
     return s ? s : "";
 }
 
-/* Extents that are still unknown: those of named dimensions, those that the input had before, and 1 for
- * the first dimension, which is a batch. */
+/* Sets extents that are still unknown: from named dimensions, from earlier ones of the input, and 1 for the first dimension, a batch. */
 static bool complete_shape(ox *x, ox_port *p, const params *names)
 {
     const nnc_shape *was = shape_of(x->o->was, x->o->n_was, p->name);

@@ -7,7 +7,7 @@
 #include "onnx/internal.h"
 #include <string.h>
 
-/* What the nodes compute: a value's rank is its node's number, n_item its uses by other ops than Shape. */
+/* Values of the nodes: a value's rank is its node's number, n_item its uses by other ops than Shape. */
 typedef struct masks {
     ox_graph *g;
     ox_scope made;

@@ -35,7 +35,7 @@ static bool add_use(order *o, uses *u, const char *name)
 
 static bool add_uses(order *o, uses *u, const ox_node *n, ox_scope *hidden, int depth);
 
-/* Names that a node reads. Of its graph: those that the graph does not define. */
+/* Names that a node reads. Names that its graph reads count, except those that the graph defines. */
 static bool add_graph_uses(order *o, uses *u, const ox_graph *g, ox_scope *hidden, int depth)
 {
     bool ok = true;

@@ -1,6 +1,6 @@
 /* onnx/statistics.c -- running statistics of batch norms that share their tensor with a weight.
  *
- * Exporters merge equal tensors: of a model that is not trained yet a bias and a running mean are both 0, a scale and a running variance
+ * Exporters merge equal tensors. In a model that is not trained yet a bias and a running mean are both 0, a scale and a running variance
  * both 1. For inference that is right; in training the one is moved by the optimizer, the other by the batches. */
 #include "onnx/internal.h"
 

@@ -34,7 +34,7 @@ static bool lies_in(const char *path, const char *folder)
     return !strncmp(path, folder, n) && (path[n] == '/' || folder[n - 1] == '/');
 }
 
-/* The folder of the file itself where the model is a link to it, as in Hugging Face's cache, whose data are beside that file. */
+/* The folder of the real file if the model is a link, as in Hugging Face's cache. The data are beside that file. */
 static bool real_folder(const ox *x, char folder[PATH_MAX])
 {
     char *slash = realpath(x->file, folder) ? strrchr(folder, '/') : NULL;

@@ -3,7 +3,7 @@
  *     best(s, i) = min over j > i of  join(value(s, i, j), best(s + 1, j)),   best(n_stage, n_layer) = neutral
  *
  * where stage s runs layers i .. j-1 and join is max or +. It runs from the last stage backwards. A stage's time and bytes do not fall as j
- * grows, so the loop over j ends where they alone exceed the limit, the capacity or the best value so far. */
+ * grows. So the loop over j ends where they alone exceed the limit, the capacity or the best value so far. */
 #include "partition/internal.h"
 #include <string.h>
 

@@ -73,7 +73,7 @@ typedef struct nnc_cut_result {
 } nnc_cut_result;
 
 /* Finds the cut with the least maximum of stage times, exactly, by dynamic programming from the last stage backwards in
- * O(n_stage n_layer^2). Of several the one with the most even loads (least sum of squares, to 28 bits of the maximum). */
+ * O(n_stage n_layer^2). Among equals it takes the most even loads (least sum of squares, to 28 bits of the maximum). */
 nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r, nnc_sink *sink) NNC_MUST;
 /* Finds the cut with the least sum T_s + (micro - 1) max T_s, the time of one synchronous iteration. It walks down the Pareto front of
  * (sum, max): after the least sum under a limit of max, the next limit is that cut's max - 1. */
@@ -83,8 +83,8 @@ nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result
 /* Cuts weight[0..n) into n_stage <= n blocks with the least maximum of their sums. Weights may be counts, parameters, FLOPs, ... */
 nnc_status nnc_cut_balance(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
 
-/* Baselines, written from their descriptions. Block partition (Barany and Grinberg 2015, as torchgpipe uses it): moves elements from large
- * to small blocks until max <= min + the largest weight, with weights reduced by their minimum. */
+/* Baselines, written from their descriptions. Block partition (Barany and Grinberg 2015, as torchgpipe uses it) moves elements from large
+ * to small blocks. It ends when max <= min + the largest weight; weights are reduced by their minimum. */
 nnc_status nnc_cut_block_partition(const int64_t *weight, int n, int n_stage, int *cut, nnc_sink *sink) NNC_MUST;
 /* DeepSpeed's partition_balanced since 2023: dynamic programming that minimises max - min of the blocks and keeps the best of each
  * prefix. */
@@ -241,7 +241,7 @@ typedef enum nnc_search_collective { SEARCH_allreduce, SEARCH_reduce_scatter, SE
 int64_t nnc_exchanged_bytes(const nnc_search_costs *of, nnc_search_collective kind, int i);
 
 /* Communication times of the machine, in nanoseconds. Times do not fall as bytes grow, and k times the bytes take at most k times as long.
- * `beside` neighbours do the same at the same time and share links: neighbour i sends from src + i to dst + i, or is a group of devices
+ * `beside` neighbours do the same at the same time and share links. Neighbour i sends from src + i to dst + i, or is a group of devices
  * first + i + k * stride, k < n. */
 typedef struct nnc_search_links {
     int64_t (*send_ns)(const void *ctx, int src, int dst, int beside, int64_t bytes);
@@ -338,7 +338,7 @@ typedef struct nnc_search_found {
     nnc_search_result *best;
     int64_t tried, evaluated, pruned[PRUNE__COUNT];
 } nnc_search_found;
-/* Finds the `keep` best combinations, exactly: a combination is skipped only if a lower bound of its time is above theirs. Of equal ones
+/* Finds the `keep` best combinations, exactly: a combination is skipped only if a lower bound of its time is above theirs. Among equals
  * the first enumerated wins (smaller tensor degree, then pipeline, data, schedule, ...). */
 nnc_status nnc_search(const nnc_search_problem *p, int keep, nnc_arena *a, nnc_search_found *out, nnc_sink *sink) NNC_MUST;
 

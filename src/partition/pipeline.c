@@ -1,8 +1,8 @@
 /* partition/pipeline.c -- the orders of pipeline schedules, in closed form.
  *
- * 1F1B on device d of p: min(m, p-d-1) forward passes to warm up, then one forward and one backward pass in turn, then the backward passes
- * that are left. Interleaved 1F1B is the same over v chunks a device, in groups of p micro-batches: 2(p-d-1) + (v-1)p forward passes first.
- * ZB-H1 on device d:
+ * 1F1B on device d of p: min(m, p-d-1) forward passes to warm up, then one forward and one backward pass in turn. The backward passes that
+ * are left come last. Interleaved 1F1B is the same over v chunks a device, in groups of p micro-batches: 2(p-d-1) + (v-1)p forward passes
+ * first. ZB-H1 on device d:
  *
  *     F x min(m, p-d),  then for each micro-batch i:  B i,  W i-d (from i = d on),  F next;  then the d weight gradients that are left
  *
@@ -38,7 +38,7 @@ static void make_gpipe(nnc_pipeline *p, int d)
         add_task(p, d, &n, TASK_backward, d, i);
 }
 
-/* Task i of the forward passes of device d over its chunks, or of the backward passes, which take the chunks from the last one on. */
+/* Adds task i of device d's forward passes over its chunks, or of its backward passes, which begin with the last chunk. */
 static void add_chunk(nnc_pipeline *p, int d, int *n, nnc_task_kind kind, int i)
 {
     const int group = p->devices * p->chunks;

@@ -59,7 +59,7 @@ static int64_t rounded_down(double x)
     return x < 0x1p62 ? (int64_t)x : INT64_C(1) << 62;
 }
 
-/* Of gradients of 1/p of all bytes, among the replicas of the stage whose links are fastest. */
+/* Lower bound of reducing 1/p of all gradient bytes among the replicas of the stage with the fastest links. */
 static int64_t least_reduction(search *s, const nnc_combination *c)
 {
     const nnc_search_links *l = &s->p->links;

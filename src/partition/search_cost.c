@@ -1,5 +1,5 @@
-/* partition/search_cost.c -- what one combination of data, tensor and pipeline parallelism costs: the best cut under the devices' memory,
- * the schedule run with it, gradients reduced over the replicas.
+/* partition/search_cost.c -- what one combination of data, tensor and pipeline parallelism costs. It finds the best cut under the
+ * devices' memory, runs the schedule with it and reduces gradients over the replicas.
  *
  *     iteration = pipeline (computing, collectives of tensor groups, bubble, exposed sends) + exposed reduction of gradients + update
  *

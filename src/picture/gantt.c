@@ -129,7 +129,7 @@ static void put_time(nnc_text *out, int64_t ps)
         nnc_putc(out, '0');
 }
 
-/* What a browser shows over a box: of n spans that share it. */
+/* Text that a browser shows over a box, which n spans share. */
 static void put_tip(nnc_text *tip, const chart *c, const nnc_slice *s, int n, int64_t end)
 {
     const nnc_lane *l = &c->t->lane[s->lane];

@@ -8,8 +8,8 @@
 
 /* ---- timelines (timeline.c) --------------------------------------------------------------------------------------------- */
 
-/* What is done in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker one for
- * every other chunk of a device that has several. */
+/* Kinds of work in a span of time. Rows: name, colour (light enough for dark text; told apart with colour-blind eyes), and a darker
+ * one. That is for every other chunk of a device that has several. */
 #define NNC_WORKS(X) \
     X(forward, "forward", "#9ecae9", "#6fa8d0") \
     X(backward, "backward", "#ee9d4c", "#cf7c28") \
@@ -103,8 +103,8 @@ enum { NNC_MOST_SPANS = 1 << 17 }; /* after which who fills a timeline may stop 
 
 /* ---- pictures ------------------------------------------------------------------------------------------------------------- */
 
-/* Chrome trace format (Perfetto, chrome://tracing) of timelines side by side: a process per device of each, equal devices next to each
- * other; a thread per lane; arrows; a counter for memory. */
+/* Chrome trace format (Perfetto, chrome://tracing) of timelines side by side. Each device of each is a process, equal devices next to
+ * each other. A lane is a thread; there are arrows, and a counter for memory. */
 void nnc_trace_put(const nnc_timeline *const *t, int n, nnc_text *out);
 
 /* A row per device, a box per span (spans of one kind and micro-batch that touch share one). A run that only computes forward has a box per
@@ -126,7 +126,7 @@ typedef struct nnc_scatter {
     int n;
     const nnc_scatter_point *point;
 } nnc_scatter;
-/* Points whose x and y both are least of some others are joined (Pareto front, of those that fit). Labels do not overlap. */
+/* Points on the Pareto front of those that fit (no other is lower in x and y) are joined. Labels do not overlap. */
 void nnc_scatter_put(const nnc_scatter *s, nnc_text *out);
 
 /* A curve through points of ascending x; y NaN: none. */

@@ -93,7 +93,7 @@ static void text_devices(nnc_text *t, const nnc_profile *p)
     nnc_putc(t, '\n');
 }
 
-/* What running together costs model k: the time of its commands, beside a run of it alone. */
+/* Prints what running together costs model k: its commands' time, beside that of running by itself. */
 static void text_model(nnc_text *t, const nnc_profile *p, int k)
 {
     const nnc_together_model *m = p->together ? &p->together->model[k] : NULL;

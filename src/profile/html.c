@@ -3,7 +3,7 @@
 #include "profile/profile.h"
 #include <string.h>
 
-/* What rows of its kind are compared with. */
+/* Writes what rows of its kind are compared with. */
 static nnc_status add_against(nnc_json_writer *w, const nnc_profile *p, nnc_sink *sink)
 {
     const nnc_profile_options o = {.by = p->old->by};

@@ -108,7 +108,7 @@ static void add_least(nnc_env *e, nnc_profile *out)
         nnc_rates_close(&out->rates, e);
 }
 
-/* Adds what tensors of the arenas take to the commands of their device during which they are alive, and to those that write them first. */
+/* Adds the bytes of arena tensors to their device's commands while they are live, and to the commands that first write them. */
 static void add_memory(nnc_profile *out)
 {
     const nnc_plan *p = out->artifact->plan;

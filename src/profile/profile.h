@@ -1,11 +1,11 @@
-/* profile/profile.h -- nnc profile: where the time of a run goes, by command, op, kernel, layer or device, beside the least time of each
- * and what bounds it; measured, or predicted for described hardware. */
+/* profile/profile.h -- nnc profile: where a run's time goes, by command, op, kernel, layer or device. Each has its least time and what
+ * bounds it. Times are measured, or predicted for described hardware. */
 #ifndef NNC_PROFILE_H
 #define NNC_PROFILE_H
 
 #include "check/check.h"
 
-/* What a row of the table is. */
+/* Kinds of rows of the table. */
 typedef enum nnc_profile_by {
     BY_command, /* a command, with the layers that it computes */
     BY_layer, /* a layer; the time of a fused kernel is divided among its layers by their least times as written */
@@ -175,7 +175,7 @@ typedef struct nnc_profile_rows {
 /* Groups the commands, sorted. The caller frees out->arena, also after a failure. */
 nnc_status nnc_profile_group(const nnc_profile *p, const nnc_profile_options *o,
     nnc_profile_rows *out, nnc_sink *sink) NNC_MUST;
-/* What bounds most of the row's least time. */
+/* The bound of most of the row's least time. */
 roof_level nnc_profile_bound(const nnc_profile_row *r);
 
 /* against.c: reads a profile that nnc profile --format=json has printed, with rows of the kind `by`. The caller frees out->arena, also

@@ -1,4 +1,4 @@
-/* profile/verdict.c -- what a profile says, in a few sentences: what bounds the run, by how much, and where to look. */
+/* profile/verdict.c -- sums up a profile in a few sentences: what bounds the run, by how much, and where to look. */
 #include "profile/profile.h"
 #include "session/session.h"
 #include <math.h>
@@ -12,8 +12,8 @@
 /* Below this share of its limit something else takes the time: functions, index arithmetic, latencies. Products on a CPU reach 0.41 to 0.49
  * of what its threads compute (bench/results/sweep-2026-11-30.txt), and are bound by it. */
 #define FAR 0.4
-/* Share of the CPU, and of the least time in the time, below which others took most of it: as many threads of others want the cores as of
- * this program. */
+/* Other programs took most of the time if this one's share of the CPU, and the least time's share of its time, are below this. Then
+ * others have as many threads for the cores as this program. */
 #define CROWDED 0.5
 /* Linux leaves a thread the core for at least so long: most runs of one thread that are shorter meet no other program. */
 #define SLICE_MS 0.75
@@ -68,7 +68,7 @@ static bool is_crowded(const nnc_profile *p, const sums *s)
     return own_share(p) < CROWDED && s->least < CROWDED * s->busy;
 }
 
-/* What the time is bound by: of several reasons the first that holds. */
+/* Prints what bounds the time: the first of several reasons that holds. */
 static void put_reason(const nnc_profile *p, const sums *s, nnc_text *out)
 {
     const double own = own_share(p);
@@ -138,7 +138,7 @@ static bool is_about(const nnc_remark *r, const char *layers)
     return n == r->n_layers;
 }
 
-/* What was declined about the layers of a command alone: of several the last. */
+/* The last declined remark about exactly the layers of a command. */
 static const nnc_remark *declined_of(const nnc_artifact *a, const char *layers)
 {
     const nnc_remark *found = NULL;

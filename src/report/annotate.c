@@ -1,5 +1,5 @@
-/* report/annotate.c -- the comment above each kernel in a model's CUDA C: the layers that launch it, the tensors of its first launch, and
- * the remarks about those layers. Comments are added after compilation, since equal kernels of different models share one cache entry. */
+/* report/annotate.c -- the comment above each kernel in a model's CUDA C: layers that launch it, tensors of its first launch, remarks
+ * about those layers. Comments are added after compilation, since equal kernels of different models share one cache entry. */
 #include "report/report.h"
 #include "session/session.h"
 #include <string.h>

@@ -1,5 +1,5 @@
 /* report/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions for the same reason are one
- * group, and those of layers that differ in numbers, as repeated layers do, one row with ranges, a count and a sum. --verbose lists
+ * group. Those of layers that differ in numbers, as repeated layers do, are one row with ranges, a count and a sum. --verbose lists
  * each. */
 #include "report/report.h"
 #include "session/session.h"
@@ -233,7 +233,7 @@ static void put_saved(nnc_text *t, const row *r)
     nnc_putc(t, '\n');
 }
 
-/* What comes before the layers: "27x relu computed again (8.5 MiB): ". */
+/* Prints the text before the layers: "27x relu computed again (8.5 MiB): ". */
 static void put_label(nnc_text *t, const row *r, bool rules)
 {
     if (r->n > 1)

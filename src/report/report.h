@@ -36,7 +36,7 @@ void nnc_report_parts_json(const double ms[PART__COUNT], nnc_json_writer *out);
  * without a limit fail when they allocate. */
 nnc_status nnc_check_room(const nnc_env *e, const nnc_artifact *a, int64_t beside, nnc_sink *sink) NNC_MUST;
 
-/* Measures one run of s (with `step`, a training step) command by command on all ranks' devices, and writes it to `file` in Chrome's trace
+/* Measures one run of s (with `step`, a training step) command by command on all ranks' devices. Writes it to `file` in Chrome's trace
  * format. `hardware`, a hardware file or NULL, adds the simulator's prediction of the plan on its devices. */
 nnc_status nnc_session_trace(nnc_env *e, nnc_session *s, bool step, const char *file, const char *hardware,
     nnc_sink *sink) NNC_MUST;
@@ -64,7 +64,7 @@ void nnc_put_room(nnc_text *t, const nnc_env *e, const nnc_room *r, bool named);
 /* Appends " (8 of 9 commands also compute gradients of weights)", about the commands of the optimizer, or nothing if none does. */
 void nnc_put_gradient_updates(const nnc_plan *p, nnc_text *out);
 /* Finds the part of each command, part[i]: communication, or by its layers X/backward, /loss, /optimizer, all others forward. A kernel of
- * several parts belongs to the part that first reads its result or, if no command reads it, to the last of its parts. */
+ * several parts belongs to the part that first reads its result or, if no command does, to the last of them. */
 nnc_status nnc_step_parts(const nnc_plan *p, uint8_t *part, nnc_sink *sink) NNC_MUST;
 nnc_part nnc_layer_part(const char *path); /* of one layer */
 nnc_part nnc_layer_part_n(const char *path, size_t n); /* of n characters */
@@ -94,8 +94,8 @@ nnc_status nnc_cuda_emit_unit(
 /* Appends the CUDA C of the unit's kernels, size bytes and NUL-terminated, with their layers, tensors and remarks in the
  * comment above each. */
 void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size);
-/* Describes the kernels of unit u, number `number` of the plan: launches with their layers and, if machine code is readable, registers,
- * stack, instructions and access widths. sm: the code's architecture. */
+/* Describes the kernels of unit u, number `number` of the plan: launches with their layers. If machine code is readable, also
+ * registers, stack, instructions and access widths. sm: the code's architecture. */
 nnc_status nnc_cuda_describe(const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- cuda.c: parts of doctor and devices ---- */
@@ -153,7 +153,7 @@ nnc_status nnc_timeline_add_run(nnc_timeline *t, const nnc_plan_times *r, nnc_si
 
 /* ---- shares.c ---- */
 
-/* What a device spends a run's time on, ps: parts, waits and idle add up to the run, from its first start to its last end. */
+/* Shares of a device's time in a run, ps. Parts, waits and idle add up to the run, from its first start to its last end. */
 typedef struct nnc_shares {
     int64_t part[PART__COUNT]; /* PART_communication: exposed, while the device computes nothing */
     int64_t waits;             /* in collectives, for the last participant, while it does nothing else */
@@ -184,8 +184,8 @@ typedef struct nnc_tracing nnc_tracing;
 nnc_status nnc_tracing_create(nnc_session *s, nnc_tracing **out, nnc_sink *sink) NNC_MUST;
 void nnc_tracing_destroy(nnc_tracing *x);
 NNC_OWNER(nnc_tracing, nnc_tracing_destroy)
-/* GPUs: takes the times of sections main..last from CUPTI; else, or with `events`, submits the commands behind other runs, so that they
- * follow each other without waiting for the host. */
+/* GPUs: takes the times of sections main..last from CUPTI. Else, or with `events`, submits the commands behind other runs, so that they
+ * need not wait for the host. */
 void nnc_tracing_behind(nnc_tracing *x, const nnc_env *e, nnc_section last, bool events);
 /* What times are by. Runs fall back to events where CUPTI keeps losing records. */
 typedef struct nnc_tracing_clock {

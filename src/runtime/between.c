@@ -1,5 +1,5 @@
-/* runtime/between.c -- waits and copies between devices. Devices of one kind synchronise with each other; between kinds the host does
- * it: commands are submitted in an executable order, so waiting for submitted work always terminates. */
+/* runtime/between.c -- waits and copies between devices. Devices of one kind synchronise with each other; between kinds the host
+ * waits. Commands are submitted in an executable order, so waiting for submitted work always terminates. */
 #include "runtime/exec.h"
 
 nnc_status nnc_exec_wait(place at, place from, nnc_event *recorded)

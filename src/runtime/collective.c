@@ -5,9 +5,9 @@
  *   allgather       each operand is sent to all
  *   reduce_scatter  part k of every operand is sent to participant k, which reduces them in the order of the participants; in such rounds
  *
- * The order is that of the plan and not that in which messages arrive, so results have the same bits however devices are spread over ranks.
- * Participants of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver,
- * beyond the tags of commands; the rounds of a reduction keep their order.
+ * The order is the plan's, not that of arriving messages, so results have the same bits however devices are spread over ranks. Participants
+ * of one process exchange messages, too: through `self`, or MPI to the same rank. Each has a tag for its sender and receiver, beyond the
+ * tags of commands; the rounds of a reduction keep their order.
  *
  * A participant goes from phase to phase, each of which begins messages that the next one needs. A CPU's participant waits between them on
  * its stream. A GPU's tensors are then in host memory, and progress.c looks at its messages. */
@@ -234,7 +234,7 @@ static nnc_status run_participant(void *handle, void *const *args, void *work)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* What the participants of one collective share. */
+/* State that the participants of one collective share. */
 typedef struct meeting {
     int *rank;
     int64_t *src_bytes;

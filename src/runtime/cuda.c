@@ -1,11 +1,11 @@
 /* runtime/cuda.c -- the device "cuda": a GPU through CUDA's runtime library, opened on first use.
  *
  * A launch runs the engine on the host, which submits its kernels to the stream. A failure is known at once (the engine's status), or a
- * later call returns it for everything before (CUDA's own errors, which persist for the process). Both are kept with the stream until sync.
+ * later call returns it. CUDA's own errors are of anything before, and persist for the process. Both are kept with the stream until sync.
  *
  * Copies from and to pageable memory go through two pinned blocks per stream: one is copied while the host fills or empties the other.
  * Downloaded data leaves its block when the block is needed again; the last of it leaves in the stream's order (a host function). So an
- * event that is recorded after a download, and work that waits for it, comes after all of the data, whichever stream the host looks at. */
+ * event recorded after a download, and work that waits for it, comes after all of the data, whichever stream the host looks at. */
 #include "cuda/cuda.h"
 #include "runtime/runtime.h"
 #include <string.h>
@@ -69,7 +69,7 @@ static int use(const nnc_device *d)
     return d->rt->cudaSetDevice(d->ordinal);
 }
 
-/* What is destroyed is the runtime's to free, too, where the device's context is dead and no call on it succeeds. */
+/* The runtime also frees objects of a device whose context is dead, so that no call on it succeeds. */
 static const nnc_cuda_cudart *for_destruction(const nnc_device *d)
 {
     (void)use(d);
@@ -555,7 +555,7 @@ static void cuda_capture_destroy(nnc_capture *c)
 
 /* ---- sync ---------------------------------------------------------------------------------------------------------- */
 
-/* An error that CUDA found while kernels ran may belong to any earlier work; with launches one at a time it belongs to the last one. */
+/* An error that CUDA found while kernels ran may belong to any earlier work. With launches one at a time it belongs to the last one. */
 static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
 {
     const nnc_cuda_cudart *rt = s->d->rt;

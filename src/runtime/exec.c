@@ -1,8 +1,8 @@
 /* runtime/exec.c -- the executor: loads a plan onto devices and executes its commands. Engines, memory, streams and
  * arguments are looked up and allocated in create; a run submits prepared work to streams, or replays a capture of it (replay.c).
  *
- * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
- * are on stream 0 of their device. */
+ * Order between runs: with several streams, each run begins when all streams have finished the previous one. Copies between runs are
+ * on stream 0 of their device. */
 #include "runtime/nccl.h"
 #include "runtime/progress.h"
 #include "runtime/job.h"
@@ -665,7 +665,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     return nnc_exec_meet(e, NNC_OK, sink);
 }
 
-/* What of a plan a device's memory holds: with what is free, the reason why it does not fit. */
+/* Reports a plan's bytes on each device and the free bytes, the reason why it does not fit. */
 static void tell_needs(const nnc_exec *e, nnc_sink *sink)
 {
     for (int i = 0; e->dev && i < e->p->n_device; i++) {

@@ -1,6 +1,6 @@
-/* runtime/kept.c -- static values on disk. What init computes from weights (generated, packed, folded, transformed) depends only on the
- * plan, its machine code and the weights. So a process keeps it in the cache when its last run is over, and the next one reads it. Damaged
- * and missing entries are computed again. */
+/* runtime/kept.c -- static values on disk. Values that init computes from weights (generated, packed, folded, transformed) depend only on
+ * the plan, its machine code and the weights. So a process keeps them in the cache when its last run is over, and the next one reads
+ * them. Damaged and missing entries are computed again. */
 #include "runtime/exec.h"
 
 static const char kind[] = "weights";

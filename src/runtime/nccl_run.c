@@ -1,10 +1,10 @@
 /* runtime/nccl_run.c -- calls of NCCL in a part of a run. NCCL matches calls by their order, so each rank makes them in the plan's order. A
  * collective is called when the streams of all its participants here have come to it, in one group. A copy to another rank is called when
- * its stream has come to it; one from another rank once the commands are submitted that use its memory before. All that a call waits for is
- * earlier in the plan, on the host as on the GPU, so the first call that is not done can always go on.
+ * its stream has come to it. One from another rank is called once the commands that use its memory before are submitted. All that a call
+ * waits for is earlier in the plan, on the host as on the GPU. So the first call that is not done can always go on.
  *
- * Calls of one communicator run in their order. Those of several on one device are put in order by events: NCCL's kernels, which wait for
- * other GPUs, must not take the room of one that another GPU waits for. */
+ * Calls of one communicator run in their order. Those of several on one device are put in order by events. NCCL's kernels wait for other
+ * GPUs, and must not take the room of one that another GPU waits for. */
 #include "runtime/nccl_state.h"
 #include "runtime/progress.h"
 #include <string.h>

@@ -4,10 +4,10 @@
  *     compute         | run 0       | run 1       | run 2       |
  *     down                          | out 0 |     | out 1 |
  *
- * A slot is a table of addresses in which inputs and outputs lie elsewhere than the plan has them, so nothing is copied on the device.
- * The first slot takes the plan's own inputs (they are nobody else's during main); outputs never (a run before may have used their
- * bytes for something else, while they still go down). Order: a slot is filled once the run before with it has read it, run once it is
- * filled and what it made before has gone down, and emptied once it has run. */
+ * A slot is a table of other addresses for the plan's inputs and outputs, so that nothing is copied on the device. The first slot
+ * takes the plan's own inputs, which nothing else uses during main. It never takes the outputs, whose bytes a run may use for
+ * something else while they are downloaded. Order: a slot is filled once the run before with it has read it. It is run once it is
+ * filled and its outputs before are downloaded, and emptied once it has run. */
 #include "runtime/exec.h"
 
 enum { SLOTS = 2 };

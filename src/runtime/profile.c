@@ -1,7 +1,7 @@
 /* runtime/profile.c -- times of single commands over several ranks: each rank times its own, and rank 0 puts them on its clock.
  *
- * Clocks of hosts differ. Rank 0 asks each rank for its time some times and takes the answer that came back fastest: it was read about half
- * way between question and answer. The error is at most half of that time (some microseconds on one host, or over a fast network). */
+ * Clocks of hosts differ. Rank 0 asks each rank for its time several times and takes the fastest answer, which was read about half way
+ * between question and answer. The error is at most half of that time (some microseconds on one host, or over a fast network). */
 #include "runtime/job.h"
 
 enum { QUESTIONS = 16 };

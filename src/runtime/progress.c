@@ -6,12 +6,12 @@
  *     collective               download | event | its phases (collective.c) | upload
  *
  * One thread, the caller's, looks at all of them in turn and never waits for one. The next command of each stream is submitted as soon as
- * it can be. A record waits until its events' users need nothing, a wait until the event has been recorded, and one that needs a message
- * until that has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing deadlocks,
- * as on CPUs: of the commands that are not done, the first in the plan can always go on.
+ * it can be. A record waits until its events' users need nothing, a wait until the event has been recorded. A command that needs a message
+ * waits until that has come. So each stream has its commands in the plan's order, and no stream waits for another's messages. Nothing
+ * deadlocks, as on CPUs: of the commands that are not done, the first in the plan can always go on.
  *
- * Uploads need no other order than their message: it is sent after all that used the memory before is done, since the sender's stream
- * waited for that. */
+ * Uploads need no other order than their message. It is sent after all earlier uses of the memory, since the sender's stream waited for
+ * them. */
 #include "runtime/progress.h"
 #include "runtime/collective.h"
 #include "runtime/nccl.h"
@@ -254,7 +254,7 @@ static nnc_status wait_across(progress *g, int32_t i, bool *done)
 }
 
 /* For an event of this process: recorded, and for another kind of device fired. A CPU that waited for another rank did not wait for the
- * uploads of what came from there, so a GPU that waits for the CPU waits for these uploads, too. */
+ * uploads of what came from there. So a GPU that waits for the CPU waits for these uploads, too. */
 static nnc_status wait_here(progress *g, int32_t i, bool *done)
 {
     nnc_exec *e = g->e;
@@ -535,7 +535,7 @@ static int64_t block_bytes(const nnc_exec *e, const nnc_cmd *c)
            nnc_collective_work(k, x->bytes, to, nnc_dtype_size(x->type.dtype));
 }
 
-/* What the host does for command i; *bytes: of pinned memory for it alone. */
+/* Prepares the host's work for command i; *bytes: of pinned memory only for it. */
 static nnc_status prepare(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink)
 {
     nnc_exec *e = g->e;

@@ -7,8 +7,8 @@
  *                                               in the plan are waited for
  *
  * A copy may be received from the beginning on, as in one process: its data comes when its stream comes to it. By then nobody uses the
- * bytes that it overwrites: the verifier has shown that by the events, which are messages here. Nothing deadlocks: a command waits for
- * commands before it in the plan only, so of those that are not done the first in the plan can always go on.
+ * bytes that it overwrites: the verifier has shown that by the events, which are messages here. Nothing deadlocks: a command waits only
+ * for commands before it in the plan. So of those that are not done the first in the plan can always go on.
  *
  * GPUs do the same through pinned memory (progress.c).
  *
@@ -139,8 +139,8 @@ static bool uses(const nnc_plan *p, const nnc_cmd *c, const nnc_ptensor *x)
     return yes;
 }
 
-/* The last command of each stream that uses the memory of receive r before it comes, and all sends from it, which their streams do not wait
- * for. */
+/* Finds the last command of each stream that uses the memory of receive r before it comes. Finds all sends from that memory, too, which
+ * their streams do not wait for. */
 static nnc_status find_lenders_of(nnc_exec *e, int r, nnc_sink *sink)
 {
     exec_ranks *k = e->ranks;
@@ -434,8 +434,8 @@ static nnc_status run_poke(void *handle, void *const *args, void *work)
     return NNC_OK;
 }
 
-/* MPI moves data only while a rank calls it, and a rank that sends a large tensor waits until the receiver has taken it: a device that
- * computes looks for messages now and then. Rates are a core's, roughly; a look takes less than a microsecond. */
+/* MPI moves data only while a rank calls it, and a rank that sends a large tensor waits until the receiver has taken it. So a device
+ * that computes looks for messages now and then. Rates are a core's, roughly; a look takes less than a microsecond. */
 nnc_status nnc_exec_poke(nnc_exec *e, int cmd)
 {
     enum { EVERY_NS = 20000, FLOPS_PER_NS = 50, BYTES_PER_NS = 10 };

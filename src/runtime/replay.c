@@ -1,4 +1,4 @@
-/* runtime/replay.c -- captures main, and what follows it in a training step, on the device and replays them: one driver call for each
+/* runtime/replay.c -- captures main, and what follows it in a training step, on the device. Replaying takes one driver call for each
  * instead of one per command.
  *
  * All of a part depends on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of

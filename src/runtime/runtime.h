@@ -53,7 +53,7 @@ typedef struct nnc_device_api {
     nnc_status (*host_alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink);
     void (*host_free)(nnc_device *d, void *p);
     /* threads: for parallel loops of its work, on devices that have them (1: none). alone: the host submits work only to this stream
-     * while d has no other, and waits for it by sync; the work may be deferred until then. */
+     * while d has no other, and waits for it by sync. The work may be deferred until then. */
     nnc_status (*stream_create)(nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink);
     void (*stream_destroy)(nnc_stream *s); /* waits */
     nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
@@ -73,7 +73,7 @@ typedef struct nnc_device_api {
     /* Time at which a recorded event fired, in ns of the device's clock; -1 = not yet */
     int64_t (*event_ns)(const nnc_event *e);
     /* Capture of work that the device can repeat at lower cost than command by command; all NULL where unsupported. Between begin and end,
-     * work submitted to s is recorded instead of run; other streams join the capture when they wait on an event recorded in it. Stream s
+     * work submitted to s is recorded instead of run. Other streams join the capture when they wait on an event recorded in it. Stream s
      * must wait for them all before the end. No sync, upload, download or alloc in between. begin or end returns a failure; then nothing
      * was captured, all streams are as before, and no later call sees the failure. */
     nnc_status (*capture_begin)(nnc_stream *s, nnc_sink *sink);
@@ -97,8 +97,8 @@ nnc_shared *nnc_shared_join(nnc_shared *s); /* s, which needs one drop more */
 void nnc_shared_drop(nnc_shared *s);
 
 /* ---- several ranks --------------------------------------------------------------------------------------------------
- * Each rank creates the same executors of the same plans, in the same order, and executes the commands of its own devices (nnc_rank_of);
- * it has only their memory and weights. Rank 0 leads: its program calls the functions below. The other ranks follow and execute its orders.
+ * Each rank creates the same executors of the same plans, in the same order. It executes the commands of its own devices (nnc_rank_of) and
+ * has only their memory and weights. Rank 0 leads: its program calls the functions below. The other ranks follow and execute its orders.
  * Outputs, inputs and states of other ranks' devices are sent to and from rank 0. */
 typedef struct nnc_job nnc_job;
 nnc_status nnc_job_create(nnc_comm *c, nnc_job **out, nnc_sink *sink) NNC_MUST; /* on all ranks; c outlives it */
@@ -192,8 +192,8 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
 /* Runs sections first..last, from main on, once, with time stamps around every command: start_ns[] and end_ns[] by command of these
- * sections. `before` runs of main are submitted first: while the device computes them, the host submits the timed commands, which then
- * follow each other as in a replayed run instead of waiting for the host. Devices of this process only, where before > 0. */
+ * sections. `before` runs of main are submitted first. While the device computes them, the host submits the timed commands, which then
+ * follow each other as in a replayed run. Devices of this process only, where before > 0. */
 nnc_status nnc_exec_profile_behind(nnc_exec *e, int before, nnc_section first, nnc_section last, int64_t *start_ns,
     int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
@@ -222,7 +222,7 @@ nnc_status nnc_stage_take(nnc_stage *q, nnc_sink *sink) NNC_MUST;
 
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 
-/* Runs of a plan with uploads before and downloads after each, on three streams of each device: one run's inputs are uploaded and
+/* Runs of a plan with uploads before and downloads after each, on three streams of each device. One run's inputs are uploaded and
  * another's outputs downloaded while a third computes. Runs alternate between two slots of inputs and outputs on the device, ordered
  * by events only. The plan's own inputs and outputs (nnc_exec_upload, _download) are not used by a pipe. */
 typedef struct nnc_pipe nnc_pipe;

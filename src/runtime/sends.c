@@ -1,16 +1,15 @@
 /* runtime/sends.c -- copies to other ranks that do not hold their stream. MPI takes a large message only when the receiver looks for it,
  * and a receiver that computes looks between two commands. A sender that waited for it would lose a command's time for each message.
  *
- * So the copy begins its message, and the stream goes on. Where the part uses the memory again, which planned memory mostly is, soon, a
- * message of up to 1 MiB is copied to a block of its own first, 16 MiB in all. Until the message of another is done, nobody writes what it
- * reads:
+ * So the copy begins its message, and the stream goes on. Planned memory is mostly used again soon. Where the part does so, a message of up
+ * to 1 MiB is copied to a block of its own first, 16 MiB in all. Until the message of another is done, nobody writes what it reads:
  *
  *   commands of this rank that overwrite it      wait for the message first: of each stream the first such command
  *   copies from other ranks into that memory     their receives begin when the message is done (the copy is one of their lenders)
  *   the end of the part                          each stream waits for what it has sent
  *
- * Nothing deadlocks. All of these come after the copy in the plan; and whoever waits for a message looks at all sends meanwhile, and begins
- * the receives that waited for them. So of the commands and messages that are not done, the first in the plan can still always go on.
+ * Nothing deadlocks. All of these come after the copy in the plan. Whoever waits for a message looks at all sends meanwhile, and begins the
+ * receives that waited for them. So of the commands and messages that are not done, the first in the plan can still always go on.
  *
  * CPUs only: GPUs copy to pinned memory first (progress.c). */
 #include "runtime/job.h"

@@ -1,10 +1,10 @@
-/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share: what two plans compute in the
- * same way from the same weights is computed once and held once.
+/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share. Values that two plans compute in
+ * the same way from the same weights are computed and held once.
  *
- * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, and the keys of what the command reads.
- * Memory is allocated in blocks, one for each executor and device, with the values that no earlier block has; a block lives as long as an
- * executor uses a value of it. Not shared: state, except by executors that are created with another's, what several commands write, and
- * results of libraries' calls. */
+ * A value's key is a hash of how init makes it: the weight's source, the kernel's text, and the keys of what the command reads. Memory is
+ * allocated in blocks, one for each executor and device, with the values that no earlier block has. A block lives as long as an executor
+ * uses a value of it. Not shared: state, except by executors that are created with another's, what several commands write, and results of
+ * libraries' calls. */
 #include "runtime/exec.h"
 #include <pthread.h>
 #include <string.h>
@@ -65,7 +65,7 @@ void nnc_shared_drop(nnc_shared *s)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* What init makes of a tensor that owns memory; aliases have no entry of their own. */
+/* A static tensor that owns memory, as init makes it; aliases have no entry of their own. */
 typedef struct nnc_static {
     nnc_hash128 key; /* of its contents so far */
     int writes;
@@ -308,7 +308,7 @@ static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, 
     return NNC_OK;
 }
 
-/* Finds the commands of init that need not run, backwards: those whose results are all found, or read by no command that runs. */
+/* Finds, backwards, commands of init that need not run: all their results are found, or no running command reads them. */
 static void find_idle(nnc_exec *e, nnc_static *s)
 {
     const nnc_plan *p = e->p;

@@ -1,7 +1,7 @@
-/* session/budget.c -- --memory-budget: of several ways to divide what a training step keeps from what it computes again
- * (passes/recompute.c) the one that is expected to take least time among those whose plan fits. The passes before recompute run once for
- * all ways. Memory and time of each are estimated from the graph that recompute leaves (plan/estimate.c), and few are planned, without
- * machine code: the fastest by estimate of those that may fit, until one does. */
+/* session/budget.c -- --memory-budget divides what a training step keeps from what it computes again (passes/recompute.c). Among the
+ * ways whose plan fits it takes the one with the least expected time. The passes before recompute run once for all ways. Memory and
+ * time of each are estimated from the graph that recompute leaves (plan/estimate.c). Few are planned, without machine code: the
+ * fastest by estimate of those that may fit, until one does. */
 #include "session/session.h"
 #include <string.h>
 
@@ -47,7 +47,7 @@ int64_t nnc_parse_budget(const char *s, int64_t usual)
     return -1;
 }
 
-/* What the plan needs on the device that needs most, and the time of a step. */
+/* Memory that the plan needs on the fullest device, and the time of a step. */
 void nnc_plan_needs(const nnc_env *e, const nnc_plan *p, int64_t *bytes, int64_t *ns)
 {
     *bytes = *ns = 0;

@@ -2,8 +2,8 @@
  * chunk overlap with computing of another (runtime/pipe.c). The command nnc sweep divides models larger than a CPU's memory in the same
  * way.
  *
- * Rows are dimension 0 of the outputs and of those inputs that carry it unchanged through every node (decided by ir/sample.c from the
- * nodes' dimensions); other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows, the
+ * Rows are dimension 0 of the outputs and of those inputs that carry it unchanged through every node. ir/sample.c decides that from the
+ * nodes' dimensions; other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows, the
  * last chunk begins earlier and recomputes some rows, so that one plan suffices. The smallest number of chunks is found by planning without
  * machine code. It lies between the largest number known not to fit and the smallest known to fit. The last plan's bytes suggest the next
  * attempt; after a few of them, bisection does. */
@@ -45,7 +45,7 @@ int64_t nnc_rows_of(const nnc_graph *g)
 }
 
 /* Rows of one of k chunks of n rows. Large chunks that do not divide n are rounded up so that each begins on a cache line for any
- * dtype; less than 1 % of the work is repeated. */
+ * dtype. Less than 1 % of the work is repeated. */
 static int64_t rows_per_chunk(int64_t n, int64_t k)
 {
     enum { LINE = 64, LARGE = 100 * LINE };

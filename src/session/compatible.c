@@ -1,5 +1,4 @@
-/* session/compatible.c -- rejects artifacts that were compiled elsewhere, or for a described machine, and whose code uses instructions that
- * this CPU lacks. */
+/* session/compatible.c -- rejects artifacts of other or described machines if their code uses instructions that this CPU lacks. */
 #include "session/session.h"
 #include <string.h>
 
@@ -22,7 +21,7 @@ static nnc_status refuse_code(const nnc_target *of, const nnc_artifact *a, nnc_s
     nnc_target_host_name(&cpu);
     return nnc_fail0(sink, NNC_E_DEVICE,
         "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
-        "%s, which lacks it; run it there, or compile the model for this machine (--target=cpu)",
+        "%s, which lacks it. Run it there, or compile the model for this machine (--target=cpu)",
         a->source->name, of->name, lacks, nnc_text_str(&cpu));
 }
 
@@ -81,7 +80,7 @@ static nnc_status other_machine(
         strcspn(target, "#") == strcspn(here, "#") && !strncmp(target, here, strcspn(here, "#")))
         return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),
             "was compiled for this CPU, %s, with other cores or caches than the process has here "
-            "(%s; this is %s): run it on as many cores as there (mpirun --bind-to none, taskset), "
+            "(%s; this is %s). Run it on as many cores as there (mpirun --bind-to none, taskset), "
             "or compile the model again",
             was, target, here);
     return nnc_fail(sink, NNC_E_DEVICE, loc_of(a),

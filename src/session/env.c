@@ -29,7 +29,7 @@ void nnc_env_settle(nnc_env *e)
 #define TARGETS \
     "cpu (this machine), cpu:x86-64-v3 (without newer instructions; or v2, v4), " \
     "cpu:neoverse-n1 or another AArch64 CPU, cuda (its GPU), cuda:sm_90 or another GPU, or a " \
-    "machine file as nnc devices --format=json prints it; several between commas: one for each " \
+    "machine file as nnc devices --format=json prints it. Several between commas: one for each " \
     "device"
 
 /* cpu:LEVEL is this machine with a level's instructions, cpu:CORE the described machine with that core. */

@@ -33,8 +33,8 @@ NNC_ORDER(by_name, state_key, strcmp(a->name, b->name))
 
 NNC_ORDER(by_name_and_device, state_key, by_name(a, b), a->device - b->device, a->i - b->i)
 
-/* The name of copy number `copy`, on another device than the first one's, whichever that is: a checkpoint of two replicas may go on with
- * more devices for each. A weight may be called so already. NULL: out of memory. */
+/* The name of copy number `copy`, whichever device other than the first it is on. So a checkpoint of two replicas may go on with more
+ * devices for each. A weight may be called so already. NULL: out of memory. */
 static const char *copy_name(nnc_session *s, const state_key *key, int n, int k, int copy)
 {
     const char *name = nnc_arena_printf(&s->names, "%s.device%d", key[k].name, copy);

@@ -167,8 +167,8 @@ bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
  * tensor for all, a file that holds the weights, or a refusal of the system. */
 nnc_status nnc_artifact_check_output(const nnc_artifact *a, const char *file, bool all, nnc_sink *sink) NNC_MUST;
 
-/* Lists, in `a`, the inputs that o gives values for, with their shapes where the file says them: those of its files of single inputs, and
- * the tensors of its file of all inputs. Files that can be read only once (pipes) are not opened. */
+/* Lists, in `a`, the inputs that o gives values for, with their shapes where the file says them. They are those of its files of single
+ * inputs, and the tensors of its file of all inputs. Files that can be read only once (pipes) are not opened. */
 nnc_status nnc_given_inputs(
     const nnc_compare_options *o, nnc_arena *a, const nnc_shape **out, int *n, nnc_sink *sink) NNC_MUST;
 /* The same for a file of samples, whose first dimension is not the inputs'. A file of a format without names gives nothing. */
@@ -385,8 +385,8 @@ nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out) NN
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
 
-/* Replaces a plan that does not fit e's GPU by a plan for as many rows (dimension 0) as fit, if rows are independent of each other. A run
- * then executes it chunk by chunk. A remark says so, or why not. */
+/* Replaces a plan that does not fit e's GPU by a plan for as many rows (dimension 0) as fit. Rows must be independent of each other. A
+ * run then executes it chunk by chunk. A remark says so, or why not. */
 nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Replaces a, which does not fit, by an artifact of the model's first rows, as many as `have` bytes hold. *chunks: so many such parts
  * are the model; 1: a stays as it is, since rows are not independent or one needs more. Each part is a model of its own to sessions. */

@@ -1,6 +1,6 @@
-/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root. Those that are
- * made from it read the model from what the root keeps (base/given.h), and their weights from where the root has them. So they keep the
- * root alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
+/* session/shapes.c -- an artifact's model for other args and shapes. An artifact that was compiled from a model is a root. Artifacts made
+ * from it read the model from the root's copy (base/given.h), and their weights from where the root has them. So they keep the root
+ * alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
 #include "session/session.h"
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void use_weights(const nnc_artifact *a, nnc_graph *g)
     }
 }
 
-/* What was set when the model was read first, and what o sets now. */
+/* Merges what was set when the model was read first with what o sets now. */
 static nnc_status merge(const nnc_given *v, const nnc_open_options *o, nnc_open_options *out,
     nnc_arena *a, nnc_sink *sink)
 {
@@ -69,7 +69,7 @@ static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o
     if (!a->source->given && (o->n_arg || o->n_shape))
         return nnc_fail0(sink, NNC_E_USAGE,
             "%s was compiled from a graph in text form, from several models, or for a --strategy: "
-            "its shapes are fixed; compile the model with other ones",
+            "its shapes are fixed. Compile the model with other ones",
             a->source->name);
     if (o->weights || o->n_own || o->n_rename || o->seed)
         return nnc_fail0(sink, NNC_E_USAGE,

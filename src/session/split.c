@@ -12,7 +12,7 @@ static const struct {
     {NNC_SPLIT_rows, "input-channels"}, {NNC_SPLIT_batch}, {NNC_SPLIT_height}, {NNC_SPLIT_width},
     {NNC_SPLIT_whole}};
 
-/* What a strategy says of a node. */
+/* A strategy's way to split a node. */
 static nnc_split_by strategy_of(nnc_strategy s, const nnc_node *x)
 {
     const bool conv = x->op == OP_conv || x->op == OP_conv_transpose;
@@ -74,9 +74,9 @@ static nnc_status check_heard(const rules *r, const nnc_graph *g, nnc_sink *sink
             heard = r->rule[k] == r->rule[i] && r->heard[k];
         if (!heard)
             return nnc_fail0(sink, NNC_E_USAGE,
-                "--split: `%.*s`: no op of these layers can be split so; columns and rows are of "
-                "linear layers, products by weights and convolutions, height and width of "
-                "convolutions and pooling",
+                "--split: `%.*s`: no op of these layers can be split so. Linear layers, products "
+                "by weights and convolutions have columns and rows, convolutions and pooling "
+                "height and width",
                 (int)strcspn(r->rule[i], ","), r->rule[i]);
     }
     return NNC_OK;

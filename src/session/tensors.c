@@ -32,7 +32,7 @@ static const nnc_tensor_entry *pick(const nnc_tensors *t, const char *name)
     return unnamed ? nnc_tensors_at(t, 0) : nnc_tensors_find(t, name);
 }
 
-/* Reads the tensor for input `name` to *data, or to new memory where that is NULL; or notes why it does not fit, and *data is NULL then. */
+/* Reads the tensor for input `name` to *data, or to new memory if NULL. If it does not fit, notes why; *data is NULL then. */
 static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, const char *name,
     const char *where, const nnc_type *want, nnc_mismatch *m, void **data, nnc_sink *sink)
 {
@@ -171,7 +171,7 @@ typedef struct inputs {
     void **data;
 } inputs;
 
-/* Makes input i at *data, or in new memory where that is NULL; NULL then: it does not fit, which is noted. */
+/* Makes input i at *data, or in new memory if NULL. If it does not fit that is noted, and *data is NULL. */
 static nnc_status make_one(inputs *x, int i, void **data, nnc_sink *sink)
 {
     const char *name = x->a->plan->input_name[i], *file = file_of(x->o, name);
@@ -362,7 +362,7 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
     return nnc_tensor_write(file, "output", t, data, sink);
 }
 
-/* Tensors that are made one at a time: where they are, if the host can access that, otherwise in memory for the largest. */
+/* Tensors made one at a time: in place, if the host can access that, otherwise in memory for the largest. */
 typedef struct making {
     nnc_session *s;
     const nnc_graph *g;

@@ -11,7 +11,7 @@
 /* Epochs whose weights --save writes: the last one, the best one by validation, or each one to a file of its own. */
 typedef enum nnc_keep { NNC_KEEP_last, NNC_KEEP_best, NNC_KEEP_all } nnc_keep;
 
-/* What happens to a step whose loss is NaN or infinite. stop: training ends with a report of its origin. skip: the step is skipped. */
+/* Treatment of a step whose loss is NaN or infinite. stop: training ends with a report of its origin. skip: the step is skipped. */
 typedef enum nnc_on_nan { NNC_NAN_stop, NNC_NAN_skip } nnc_on_nan;
 
 enum { NNC_TRAIN_SETTINGS = 64 }; /* largest number of settings */

@@ -1,5 +1,5 @@
-/* session/train_options.c -- options of trainers by name, as offered by nnc.h: those of nnc train that define the training and its rates,
- * without what concerns files and data, and those of a compile. */
+/* session/train_options.c -- options of trainers by name, for nnc.h. They are those of nnc train that define the training and its rates,
+ * not files and data, and those of a compile. */
 #include "session/session.h"
 #include "session/train.h"
 

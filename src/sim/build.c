@@ -111,7 +111,7 @@ bool nnc_sim_after(nnc_sim *s, int task, int dep)
     return true;
 }
 
-/* What the task shares while it runs, and its work. */
+/* Sets the resources that the task shares while it runs, and its work. */
 static bool set_work(nnc_sim *s, sim_task *x, const nnc_sim_task *t)
 {
     const bool op = t->kind == SIM_op && t->device >= 0;

@@ -1,5 +1,5 @@
-/* sim/plan.c -- a plan on described hardware: each command is a task in its stream's lane, at the time that the device's kind needs for it;
- * copies between devices, and collectives, use the cluster's links. */
+/* sim/plan.c -- a plan on described hardware. Each command is a task in its stream's lane, as long as the device's kind needs for it.
+ * Copies between devices, and collectives, use the cluster's links. */
 #include "sim/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static nnc_status add_lanes(walk *w)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------------- */
 
-/* The first command that needs the tensor's memory, of those that are simulated; inputs are there before. */
+/* The first simulated command that needs the tensor's memory; inputs exist before. */
 static int32_t first_of(const walk *w, int32_t tensor)
 {
     return (int32_t)nnc_max64(w->p->tensor[tensor].first, w->out->first);
@@ -120,8 +120,8 @@ static int64_t elements(const nnc_type *t)
     return n;
 }
 
-/* The share of a device that a command can keep busy: a block of a contraction computes some 8192 results, a thread of another kernel
- * one; on a CPU, its threads. */
+/* The share of a device that a command can keep busy. A block of a contraction computes some 8192 results, a thread of another kernel
+ * one. On a CPU: its threads. */
 double nnc_sim_command_share(const nnc_plan *p, const nnc_cmd *c, const nnc_target *t)
 {
     enum { TILE = 8192 };
@@ -325,7 +325,7 @@ static int add_command(walk *w, int32_t i)
     }
 }
 
-/* What a run costs beside its commands, where several CPU devices take part. */
+/* Cost of a run beside its commands, where several CPU devices take part. */
 static int64_t run_ps(const walk *w)
 {
     const bool several =
@@ -406,7 +406,7 @@ static bool going(const replay *r)
     return !r->oom && r->fails_at < 0;
 }
 
-/* What is there before the first command: weights and results of init. */
+/* Allocates what exists before the first command: weights and results of init. */
 static void replay_persistent(replay *r)
 {
     for (int32_t t = 0; t < r->w->p->n_tensor && going(r); t++) {

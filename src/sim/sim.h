@@ -1,6 +1,6 @@
 /* sim/sim.h -- discrete-event simulation of work on described hardware: tasks with dependencies on lanes (streams, copy engines, host
- * threads) and links. Time is integer picoseconds, ties go to the task that was added first, and the same tasks give the same bytes of
- * trace on every machine. docs/hardware.md describes the model.
+ * threads) and links. Time is integer picoseconds, and ties go to the task that was added first. So the same tasks give the same bytes
+ * of trace on every machine. docs/hardware.md describes the model.
  *
  * A task starts when its dependencies have finished and it is first in each of its lanes. Its launch, if any, must be done, and a copy
  * engine free if it needs one. Running ops share their device's multiprocessors and memory, and transfers their links, max-min fairly.
@@ -34,8 +34,8 @@ double nnc_sim_op_contention(const nnc_cluster_kind *k, const nnc_sim_op *op);
 bool nnc_sim_class_contracts(const char *op_class);
 /* Share of an engine's efficiency in contractions that kernels of the class reach; 0: others'. */
 double nnc_sim_engine_share(const char *op_class);
-/* Name of the row that counts for the op: its class, then "_thin" for a contraction with few FLOPs per byte, whose bytes decide its time,
- * then "_step" in a plan that trains. Where a hardware file has no such row, that of the name without its last suffix counts. */
+/* Name of the row that counts for the op: its class, then "_thin" for a contraction with few FLOPs per byte, whose bytes decide its time.
+ * In a plan that trains "_step" follows. Where a hardware file has no such row, that of the name without its last suffix counts. */
 enum { NNC_SIM_CLASS = 48 };
 void nnc_sim_row_class(const nnc_sim_op *op, char name[NNC_SIM_CLASS]);
 

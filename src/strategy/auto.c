@@ -245,7 +245,7 @@ static nnc_status fill_devices(rows *r, nnc_partition_row *row, const nnc_search
     return row_finish(r, row);
 }
 
-/* What had too many tasks during the search is judged by the clock, too. Best first. */
+/* Combinations with too many tasks during the search are judged by the clock, too. Best first. */
 static nnc_status order(rows *r, const auto_problem *x, const nnc_auto_search *s)
 {
     nnc_search_result *best = s->found.best;

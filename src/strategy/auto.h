@@ -19,7 +19,7 @@ nnc_status auto_costs(rows *r, const nnc_partition_model *m, int tensor, const r
 /* Marks the blocks whose inputs recomputation keeps: about sqrt(n_block) of them, with equal saved bytes between them. */
 nnc_status auto_segments(rows *r, const nnc_partition_model *m, bool **out) NNC_MUST;
 
-/* auto_tasks.c: nanoseconds of an iteration of x by the clock of tasks; 0: it has too many tasks, or with `few` more than the clock runs in
+/* auto_tasks.c: nanoseconds of an iteration of x by the clock of tasks. 0: it has too many tasks, or with `few` more than the clock runs in
  * milliseconds. */
 nnc_status auto_clock(rows *r, const nnc_search_problem *p, const nnc_search_result *x, bool few, int64_t *ns) NNC_MUST;
 /* The row's times, and its timeline where one is asked for, by the clock; by the search's estimate where there are too many tasks. */

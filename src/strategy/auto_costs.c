@@ -1,5 +1,5 @@
-/* strategy/auto_costs.c -- a model's blocks divided over a tensor group of t devices, as the strategy that splits graphs divides them
- * (split.c): the plan's own micro-batch is split, and others take in proportion. Batches are never split: that is data parallelism. */
+/* strategy/auto_costs.c -- a model's blocks divided over a tensor group of t devices, as split.c divides graphs. The plan's own
+ * micro-batch is split, and others take in proportion. Batches are never split: that is data parallelism. */
 #include "strategy/auto.h"
 #include "strategy/strategy.h"
 

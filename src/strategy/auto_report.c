@@ -1,4 +1,4 @@
-/* strategy/auto_report.c -- what the search over combinations found: the best few with where their time goes, and what was
+/* strategy/auto_report.c -- results of the search over combinations: the best few, where their time goes, and which were
  * rejected and why. */
 #include "report/report.h"
 #include "strategy/strategy.h"

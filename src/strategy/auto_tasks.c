@@ -1,5 +1,5 @@
-/* strategy/auto_tasks.c -- the tasks of a combination of data, tensor and pipeline parallelism. All replicas do the same, so that one of
- * them is listed: on described hardware its transfers and collectives also stand for those of its neighbours, with which they share links.
+/* strategy/auto_tasks.c -- the tasks of a combination of data, tensor and pipeline parallelism. All replicas do the same, so one of them
+ * is listed. On described hardware its transfers and collectives also stand for those of its neighbours, with which they share links.
  * Collectives of tensor groups are part of the passes. */
 #include "strategy/auto.h"
 #include "picture/picture.h"

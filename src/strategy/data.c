@@ -15,8 +15,8 @@ static int64_t backward_ns(const rows *r, int b, int micro)
 
 /* The plan of replicas with k micro-batches each. Collectives run beside the last backward pass on a stream of their own, where one run has
  * all micro-batches. Runs that accumulate have sums of gradients, which are complete, and reduced, after all of the pass. On GPUs plans
- * have that stream. CPUs share their cores with it, and with ZeRO's stage 2 gradients that wait for it take the memory that the stage
- * saves: there it is the user's choice (--streams=2). */
+ * have that stream. CPUs share their cores with it. With ZeRO's stage 2, gradients that wait for it also take the memory that the stage
+ * saves. There it is the user's choice (--streams=2). */
 nnc_partition_way row_way_of_data(const rows *r, int k, int zero)
 {
     enum { MOST_COPIES = 32 }; /* of the passes, of all devices: each is compiled */
@@ -40,8 +40,8 @@ bool row_is_beside(const rows *r, int k, int zero)
     return two && (w.runs == 1 || zero == 2);
 }
 
-/* Collectives of the plan: in buckets of --bucket-mb, which are copied together and apart again, or one for each weight that is updated
- * alone and one, at the end, for all others. Those that are too many devices for plans have buckets of the default size. */
+/* Collectives of the plan: in buckets of --bucket-mb, which are copied together and apart again. Otherwise one for each weight that is
+ * updated alone and one, at the end, for all others. Those that are too many devices for plans have buckets of the default size. */
 typedef struct exchange {
     bool buckets;
     int64_t bytes, copy_ns, small;
@@ -192,7 +192,7 @@ static nnc_status add_gathered(replica *p)
     return NNC_OK;
 }
 
-/* What was updated is gathered: the trained weights, large ones each by itself. */
+/* Gathers what was updated: the trained weights, large ones each by itself. */
 static void add_gather(replica *p)
 {
     static const char name[] = "gather what was updated";
@@ -205,8 +205,8 @@ static void add_gather(replica *p)
         p, name, -1, true, row_range(whole ? of->gradients : of->small, 0, blocks), p->last);
 }
 
-/* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch; with all gradients it reduces the sums, in
- * the last backward pass. */
+/* A device that keeps only its part of the gradients reduce-scatters those of each micro-batch. One with all gradients reduces the sums,
+ * in the last backward pass. */
 static nnc_status add_replica(replica *p)
 {
     const rows *r = p->r;

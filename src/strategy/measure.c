@@ -194,8 +194,8 @@ static bool computes_gradients(const measure *s, int i)
     return true;
 }
 
-/* A product that adds its result, the gradient, to the weight: where strategies come between the two, the product remains, and the update
- * is what it is in a plan that accumulates (add_updates). */
+/* A product that adds its result, the gradient, to the weight. Where strategies come between the two, the product remains, and the update
+ * is that of a plan that accumulates (add_updates). */
 static bool is_gradient_and_update(const measure *s, int i)
 {
     const char *class = s->plan->cmd[i].op_class;
@@ -231,8 +231,8 @@ static void add_command(measure *s, int i)
     divide(s, s->cost.flops, nnc_mul_sat(c->flops, s->chunks), s->alone);
 }
 
-/* accumulate[]: what the commands of a micro-batch take in a plan that accumulates, less what they take in one that does not. Sums are made
- * within the products of gradients, or in commands of the optimizer, which are divided by the bytes of weights. */
+/* accumulate[]: time of a micro-batch's commands in a plan that accumulates, less their time in one that does not. Sums are made within the
+ * products of gradients, or in commands of the optimizer, which are divided by the bytes of weights. */
 static void add_accumulation(measure *s)
 {
     measure of = *s;
@@ -255,7 +255,7 @@ static void add_accumulation(measure *s)
         s->cost.accumulate[l] -= s->cost.forward[l] + s->cost.backward[l] + s->cost.weight[l];
 }
 
-/* optimizer[] of a plan whose products update weights: what the plan that accumulates has after its sums of gradients. */
+/* optimizer[] of a plan whose products update weights: the commands after the sums of gradients in the plan that accumulates. */
 static void add_updates(measure *s)
 {
     measure of = *s;
@@ -533,8 +533,8 @@ static nnc_status compile_adding(nnc_env *e, const nnc_model *m, const nnc_train
 nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_training *training,
     const nnc_partition_options *options, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink)
 {
-    /* An iteration's micro-batches take the place of --accumulate, and gradients have a row of their own: a plan that accumulates
-     * would have their sums among the optimizer's states. */
+    /* An iteration's micro-batches replace --accumulate, and gradients have a row of their own. A plan that accumulates would
+     * have their sums among the optimizer's states. */
     nnc_training step = training ? *training : (nnc_training){0};
     step.accumulate = 1;
     training = training ? &step : NULL;

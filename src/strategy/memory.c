@@ -1,6 +1,6 @@
 /* strategy/memory.c -- decides whether a strategy fits. Estimates of memory ignore the order of commands, and what is computed in place. So
  * nnc plans the strategies that it executes, and the plan's bytes decide. A plan of many micro-batches takes seconds, so plans of rows
- * whose estimate is far from the devices' memory have a budget of nodes. A table of all strategies plans only some of the others, too: the
+ * whose estimate is far from the devices' memory have a budget of nodes. A table of all strategies plans only some of the others, too. The
  * fastest ones by estimate come first, until one fits; then those with the smallest graphs. */
 #include "session/session.h"
 #include "strategy/strategy.h"

@@ -57,7 +57,7 @@ static void json_devices(
     nnc_json_close(w, ']');
 }
 
-/* What nnc run divides is the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
+/* nnc run divides the batch: that of as many micro-batches as a run has. Steps take several batches instead. */
 static int64_t run_batch(const nnc_partition_table *t, const nnc_partition_row *r)
 {
     const nnc_partition_way *w = &r->way;
@@ -349,7 +349,7 @@ static void device_line(const nnc_partition_row *r, int d, int end, bool narrow,
     nnc_printf(out, "  %s\n", *u->layers ? u->layers : "none");
 }
 
-/* Of very many lines only the first, the last, the fullest and the busiest device's. */
+/* Prints a line for each device; if there are very many, only for the first, the last, the fullest and the busiest. */
 static void device_lines(const nnc_partition_table *t, const nnc_partition_row *r, nnc_text *out)
 {
     int lines = 0, line = 0, fullest = 0, busiest = 0, hidden = 0;
@@ -444,7 +444,7 @@ static void text_sensitivity(const nnc_partition_table *t, nnc_text *out)
     }
 }
 
-/* What is divided among what; as wide as the terminal where that is narrow. */
+/* Prints what is divided among which devices, no wider than the terminal. */
 static void text_head(const nnc_partition_table *t, nnc_text *out)
 {
     const nnc_partition_options *o = t->o;

@@ -72,8 +72,8 @@ typedef struct row_task {
     uint8_t op;            /* nnc_group_op of a collective over links */
     int32_t part, micro;   /* micro-batch, -1: none */
     int64_t ns, bytes;     /* bytes: of communication */
-    /* Over the links of row_tasks.first: n neighbouring devices send to as many of part `to` on; `groups` neighbouring groups of n devices,
-     * `stride` apart, have a collective. n 0: the task takes ns */
+    /* Over the links of row_tasks.first: n neighbouring devices send to as many of part `to` on. Or `groups` neighbouring groups of n
+     * devices, `stride` apart, have a collective. n 0: the task takes ns */
     int32_t n, to, stride, groups;
     const char *name;
 } row_task;
@@ -104,7 +104,7 @@ int row_task_compute(row_tasks *t, int part, int kind, int micro, int64_t ns);
 int row_task_move(row_tasks *t, row_task x, int after);
 void row_task_wait(row_tasks *t, int task, int on);
 void row_tasks_meet(row_tasks *t); /* tasks added from here on run once */
-/* Simulates the tasks. Fills the row's iteration, exposed and hidden times, adds to the devices' busy times, and makes the timeline if a
+/* Simulates the tasks. Fills the row's iteration, exposed and hidden times, and adds to the devices' busy times. Makes the timeline if a
  * picture or a trace is requested. */
 nnc_status row_tasks_run(const row_tasks *t, nnc_partition_row *row) NNC_MUST;
 /* Only times: of one repetition, of the iteration. */

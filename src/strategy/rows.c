@@ -80,7 +80,7 @@ const char *row_layers(const rows *r, const char *before, int i, int j)
 
 void row_executes(const rows *r, nnc_partition_row *row, nnc_partition_way way)
 {
-    /* Of one device nothing is divided: nnc run and train refuse --strategy, --zero and --bucket-mb. */
+    /* One device divides nothing: nnc run and train refuse --strategy, --zero and --bucket-mb. */
     if (r->n == 1 && way.strategy)
         way = (nnc_partition_way){.runs = way.runs * (way.micro > 1 ? way.micro : 1)};
     way.devices = way.devices ? way.devices : r->n;
@@ -128,7 +128,7 @@ static const char *place_of(const rows *r, const int *device)
 
 /* ---- one device, placements ----------------------------------------------------------------------------- */
 
-/* What an edge passes on: the tasks after which it is on a device. */
+/* The tasks after which a value of an edge is on a device. */
 typedef struct placed {
     rows *r;
     row_tasks *t;

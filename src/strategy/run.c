@@ -173,7 +173,7 @@ static int64_t quantile(const int64_t *sorted, size_t n, double share)
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
-/* What each device does in an iteration: the profile whose time is the median. */
+/* Profiles each device in an iteration: the profile whose time is the median. */
 static nnc_status profile_devices(const run *r, const program *p, nnc_partition_measured *out)
 {
     const nnc_section last = r->training ? SEC_step : SEC_main,
@@ -221,8 +221,8 @@ static nnc_status load(const run *r, program *p)
                     : nnc_session_create(r->e, p->a, &p->s, r->sink);
 }
 
-/* Inputs go to ranks that follow, that is, once all of them have created all sessions: MPI's sends wait for the receiver where a message
- * is not small. */
+/* Sends inputs to ranks that follow once all of them have created all sessions. MPI's sends wait for the receiver where a message is not
+ * small. */
 static nnc_status lead(const run *r, program *p, int n)
 {
     for (int i = 0; i < n; i++)

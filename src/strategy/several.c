@@ -1,6 +1,6 @@
-/* strategy/several.c -- nnc partition of several models: each alone; all in sequence on one device; on streams of one device; and on
- * several devices, the longest first on the device with the least to do (LPT). On described hardware the simulator runs the plans that nnc
- * run would execute; otherwise times are sums of commands by the cost rules. */
+/* strategy/several.c -- nnc partition of several models: each alone, all in sequence on one device, and on streams of one device. On
+ * several devices the longest comes first, on the device with the least to do (LPT). On described hardware the simulator runs the plans
+ * that nnc run would execute; otherwise times are sums of commands by the cost rules. */
 #include "report/report.h"
 #include "session/session.h"
 #include "strategy/strategy.h"

@@ -1,6 +1,6 @@
 /* strategy/simulate.c -- strategies that nnc executes, from the very plans that it would execute: placements, splits, pipelines,
- * replicas. Memory is the plan's; times are the simulator's where hardware is described. An iteration is as many runs of the plan as the
- * row says, one after the other; in a step all but the last accumulate gradients. */
+ * replicas. Memory is the plan's; times are the simulator's where hardware is described. An iteration is as many consecutive runs of the
+ * plan as the row says. In a step all but the last accumulate gradients. */
 #include "report/report.h"
 #include "session/session.h"
 #include "strategy/row.h"

@@ -142,8 +142,8 @@ static nnc_status micro_batch(const rows *r, const nnc_compile_options *split, n
     return nnc_train_graph(g, &training, own, r->sink);
 }
 
-/* What one device's blocks take for each nanosecond of their nodes alone, forwards and backwards. A block without nodes that take time,
- * since others' kernels compute them, has its time in all factors. */
+/* Time of one device's blocks for each nanosecond of their nodes, forwards and backwards. A block without nodes that take time, since
+ * others' kernels compute them, has its time in all factors. */
 static nnc_status find_factors(rows *r, double *factor[2], bool *pieces)
 {
     const nnc_layer_costs *of = &r->m->cost;

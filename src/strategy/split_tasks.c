@@ -1,6 +1,6 @@
 /* strategy/split_tasks.c -- the tasks of a graph of several devices.
  *
- * A device computes its nodes in program order. As in the plan, it sends a value right after computing it, which takes its time; slices
+ * A device computes its nodes in program order. As in the plan, it sends a value right after computing it, which takes its time. Slices
  * that other devices read come right after their operand. Inputs, and the few weights that one device trains and others read, are sent
  * before everything else. A collective is in the lanes of all devices, and the backward pass begins on all devices together.
  *
@@ -97,7 +97,7 @@ static bool is_dense(const rows *r, const nnc_graph *g, const nnc_node *x)
 }
 
 /* joined[v]: v is a concat that the forward pass need not copy. Either the device's own part is written where it stands in the concat, as
- * libraries do where parts are dense; or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
+ * libraries do where parts are dense. Or generated kernels are its only readers, and read or find it in parts (passes/in_place.c). */
 static bool *find_joined(const rows *r, const nnc_graph *g, nnc_arena *a)
 {
     const nnc_partition_model *m = r->m;
@@ -263,7 +263,7 @@ static int add_collective(const lister *c, const nnc_node *x)
         -1);
 }
 
-/* What a joined concat takes: a CPU puts the parts of other devices in their places. */
+/* Time of a joined concat: a CPU puts the parts of other devices in their places. */
 static double received_ns(const lister *c, const nnc_node *x)
 {
     const nnc_graph *g = c->graph->g;

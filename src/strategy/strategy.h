@@ -55,8 +55,8 @@ typedef struct nnc_partition_options {
 nnc_status nnc_partition_model_report(nnc_env *e, const nnc_model *m, const struct nnc_training *training,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
 
-/* Predicts the times of several models or their steps: each by itself, all in sequence on one device, on streams of one device, and spread
- * over devices, longest first (LPT). *fits: spread over the devices, they fit the memory. */
+/* Predicts the times of several models or their steps: each alone, in sequence on one device, on its streams, and spread over devices,
+ * longest first. *fits: spread over the devices, they fit the memory. */
 nnc_status nnc_partition_several_report(nnc_env *e, nnc_model *const *m, const char *const *name, int n, bool step,
     const nnc_partition_options *o, nnc_format f, nnc_text *out, bool *fits, nnc_sink *sink) NNC_MUST;
 
@@ -102,7 +102,7 @@ nnc_status nnc_partition_measure(nnc_env *e, const nnc_model *m, const nnc_train
     const nnc_partition_options *o, nnc_partition_model *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 
 /* Expected nanoseconds of a command on e's first device. Described hardware: the simulator's time. Otherwise a call takes what its engine
- * offers, and a kernel the launch plus the roofline at its engine's efficiency, with cold caches, or what its schedule takes if more. */
+ * offers. A kernel takes the launch plus the roofline at its engine's efficiency, with cold caches, or its schedule's time if more. */
 int64_t nnc_predict_command_ns(const nnc_env *e, const nnc_plan *p, const nnc_cmd *c);
 
 /* Compiles a plan of g. With `code` it can run; without, it can only be examined. */
@@ -154,7 +154,7 @@ typedef struct nnc_device_use {
     int64_t bytes;                /* their sum, or the plan's memory if the row has a plan */
 } nnc_device_use;
 
-/* What the search over combinations found (auto.c). */
+/* Results of the search over combinations (auto.c). */
 typedef struct nnc_auto_search {
     nnc_search_found found;
     const char **name;      /* "data 16 x tensor 8 x pipeline 8, 1f1b, zero1" */

@@ -1,4 +1,4 @@
-/* strategy/tasks.c -- the clock of all strategies: a strategy lists its tasks, the event simulator runs them, and the row's times and its
+/* strategy/tasks.c -- the clock of all strategies. A strategy lists its tasks, and the event simulator runs them. The row's times and its
  * timeline are read from that run.
  *
  * A part is a device, or several that do the same. It computes in one lane and communicates in another, each in the order in which tasks

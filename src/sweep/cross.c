@@ -1,5 +1,5 @@
 /* sweep/cross.c -- which series is faster from which size on. Series differ at a size if the quartiles of their runs do not overlap and
- * their medians are more than 1 % apart: drift between two measurements is of that size. Of fewer than three runs the spread is unknown. */
+ * their medians are more than 1 % apart. Drift between two measurements is of that size. Below three runs the spread is unknown. */
 #include "sweep/sweep.h"
 #include <math.h>
 

@@ -39,7 +39,7 @@ nnc_status nnc_sweep_fail(
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
-/* Sets need and room of the device with least left. What this machine's other programs, and this one so far, have taken is no room. */
+/* Sets need and room of the device with least left. Memory that other programs, and this one so far, have taken is no room. */
 static void find_room(const nnc_env *e, const nnc_artifact *a, bool copies, nnc_sweep_point *out)
 {
     nnc_room at[NNC_MAX_DEVICES];
@@ -74,7 +74,7 @@ static nnc_status say_no_fit(nnc_sweep_point *out, nnc_sink *said)
         out->room_by ? ")" : "");
 }
 
-/* Divides a model that does not fit this CPU's memory, without inputs of files, into parts that take half of it: other programs need some,
+/* Divides a model that does not fit this CPU's memory, without inputs of files, into parts that take half of it. Other programs need some,
  * too. Sessions run one of them. */
 static nnc_status divide(nnc_env *e, const nnc_sweep_point_options *o, nnc_artifact *a,
     nnc_sweep_point *out, nnc_sink *said)

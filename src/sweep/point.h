@@ -1,5 +1,5 @@
-/* sweep/point.h -- one measurement: a model, compiled with some options, on a machine. Measured where it runs, predicted for a described
- * machine; a model that does not fit and one that fails give a point, too. */
+/* sweep/point.h -- one measurement: a model, compiled with some options, on a machine. It is measured here, or predicted for a described
+ * machine. A model that does not fit or fails gives a point, too. */
 #ifndef NNC_SWEEP_POINT_H
 #define NNC_SWEEP_POINT_H
 
@@ -39,8 +39,8 @@ typedef struct nnc_sweep_point_options {
     nnc_rates *rates; /* of the env's machine, zero before its first point; NULL: no limits */
 } nnc_sweep_point_options;
 
-/* Compiles m (one model, or several joined by nnc_models_join) for e and measures or predicts its runs. Strings are in `a`. What keeps the
- * model from running is in the point. NNC_E_NOMEM: there was no memory for that. */
+/* Compiles m (one model, or several joined by nnc_models_join) for e and measures or predicts its runs. Strings are in `a`. The point has
+ * the reason why the model cannot run. NNC_E_NOMEM: there was no memory for that. */
 nnc_status nnc_sweep_take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_options *o,
     nnc_sweep_point *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* The point of a failure, with the first error of `said`. */

@@ -2,7 +2,7 @@
 #include "sweep/sweep.h"
 #include <math.h>
 
-/* What the columns of one row have, and which of them are worth a column in this sweep. */
+/* Facts about the columns of one row, and which are worth a column in this sweep. */
 typedef struct columns {
     int series, chunks;
     bool spread, limit;

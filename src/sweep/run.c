@@ -1,7 +1,7 @@
 /* sweep/run.c -- makes the rows of a sweep, size by size, and keeps them in its file after each.
  *
  * The clock rate and other load drift between two measurements. Where several series are measured, each has half of its runs in one turn
- * through the series and half in a second turn, in reverse order: drift is then part of the spread of a row's runs. */
+ * through the series and half in a second, reversed turn. So drift is part of the spread of a row's runs. */
 #include "sweep/sweep.h"
 #include "session/session.h"
 #include <stdlib.h>
@@ -237,8 +237,8 @@ static nnc_status add_row(
     return write_file(s, sink);
 }
 
-/* Whether the series has a turn: the first unless the file had its row, the second where it was measured in the first, is to have more
- * than one run and has the time. What did not fit is tried again: other programs may have left memory since. */
+/* Whether the series has a turn. It has the first unless the file had its row. It has the second if it was measured in the first, is
+ * to have more than one run and has the time. A row that did not fit is tried again: other programs may have left memory since. */
 static bool takes_turn(const nnc_sweep *s, const size_rows *at, int series)
 {
     const nnc_sweep_row *had = nnc_sweep_find(s, at->size, series);

@@ -1,5 +1,5 @@
-/* sweep/sweep.h -- nnc sweep: time and memory of a model over sizes, for several series (precisions, threads, machines, ...): which is
- * faster from which size on, and what does not fit. */
+/* sweep/sweep.h -- nnc sweep: time and memory of a model over sizes, for several series (precisions, threads, machines, ...). It tells
+ * which is faster from which size on, and what does not fit. */
 #ifndef NNC_SWEEP_H
 #define NNC_SWEEP_H
 
@@ -77,7 +77,7 @@ typedef struct nnc_crossing {
     double at;    /* where the curves of medians cross, interpolated in logarithms; NaN: it was faster from the first on */
     double at_ms; /* the medians there */
 } nnc_crossing;
-/* Finds where one of a and b begins to be faster, where of 3 runs or more the quartiles do not overlap and medians differ by more than 1 %.
+/* Finds the sizes from which one of a and b is faster: with 3 runs or more, quartiles must not overlap and medians differ by over 1 %.
  * Returns the number of crossings, the first at the first size that both have and where they differ; they are in `arena`. -1: out of
  * memory. */
 int nnc_sweep_cross(const nnc_sweep *s, int a, int b, nnc_crossing **out, nnc_arena *arena);

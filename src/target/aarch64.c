@@ -1,6 +1,6 @@
 /* target/aarch64.c -- described AArch64 CPUs: cores, and a machine that has them. A target's `core` names the row, so that a machine file
- * or --target=cpu:neoverse-n1 compiles for it anywhere. Kernels use the base instruction set, Armv8.0-A with Advanced SIMD (vectors of 128
- * bits, 32 registers, fused multiply-adds, conversions of f16): code for one of these CPUs runs on all of them. `llvm` orders
+ * or --target=cpu:neoverse-n1 compiles for it anywhere. Kernels use the base instruction set, Armv8.0-A with Advanced SIMD, so code for
+ * one of these CPUs runs on all of them. It has 32 vector registers of 128 bits, fused multiply-adds and conversions of f16. `llvm` orders
  * instructions for the core only. SVE is not used: a Neoverse V1 starts two vectors of 256 bits or four of 128 in a cycle.
  *
  * Sources of the numbers:
@@ -86,8 +86,8 @@ nnc_status nnc_target_aarch64(nnc_target *t, const char *name, int threads, nnc_
 }
 
 #if defined(__aarch64__)
-/* The row of this machine's first core by its main ID register (MIDR_EL1: implementer, part number), which sysfs shows and Linux also
- * lets programs read; else the generic one. */
+/* The row of this machine's first core by its main ID register (MIDR_EL1: implementer, part number), else the generic one. sysfs
+ * shows the register, and Linux lets programs read it. */
 const nnc_core *target_host_core(void)
 {
     char text[64];

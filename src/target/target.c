@@ -26,8 +26,8 @@ int64_t nnc_target_local_bytes(const nnc_target *t)
     return (t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20) / 2;
 }
 
-/* Engine rows and speeds affect the choice of kernels but not their code; they are left out, so that a calibrated machine file keeps
- * its cache. Of this machine without a limit (NNC_CPU), its signature is hashed, too, since caches may be shared between machines. */
+/* Engine rows and speeds affect the choice of kernels but not their code. They are left out, so that a calibrated machine file keeps
+ * its cache. For this machine without a limit (NNC_CPU), its signature is hashed, too, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
     NNC_LOCAL(nnc_text) x = {0};

@@ -87,7 +87,7 @@ void nnc_target_host_name(nnc_text *t); /* appends this machine's CPU for people
 /* Describes the GPU `name` ("cuda:sm_90") from a table of data sheets, without a driver. An architecture missing from the table gets
  * the numbers of the next older one, and a note says so. NNC_E_USAGE: not a GPU's name. */
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
-/* What a driver reports about a GPU; 0: unknown. */
+/* A driver's report about a GPU; 0: unknown. */
 typedef struct nnc_target_gpu {
     const char *card;
     int sms, sm_threads;

@@ -1,6 +1,6 @@
 /* tensors/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
- * data_offsets}}, then the bytes. The header is verified: lengths against the file, sizes against shapes, and (as the format requires)
- * that the offsets cover the data without gaps or overlaps. */
+ * data_offsets}}, then the bytes. The header is verified: lengths against the file, and sizes against shapes. As the format requires,
+ * the offsets must cover the data without gaps or overlaps. */
 #include "tensors/internal.h"
 #include "base/json.h"
 #include <stdlib.h>

@@ -24,7 +24,7 @@ typedef struct nnc_tensor_entry {
 /* raw: type of the only tensor of a file without a header (.bin, .raw), or NULL. */
 nnc_status nnc_tensors_open(
     const char *file, const nnc_type *raw, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
-/* The same for a list that is known: weights that were read from the file before, which keep converted numbers, or that the caller has in
+/* The same for a known list: weights that were read from the file before, which keep converted numbers, or that are in the caller's
  * memory. */
 nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
     const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;

@@ -1,5 +1,5 @@
-/* tensors/zip.c -- .npz: a zip archive of .npy files. The directory at the end of the archive says what is in it (sizes beyond 4 GiB in
- * its zip64 fields, which NumPy always writes); entries are stored or deflated. Deflated ones need zlib. Written entries are stored. */
+/* tensors/zip.c -- .npz: a zip archive of .npy files. The directory at the archive's end lists its entries, which are stored or deflated.
+ * Sizes beyond 4 GiB are in its zip64 fields, which NumPy always writes. Deflated ones need zlib. Written entries are stored. */
 #include "tensors/internal.h"
 #include <string.h>
 #ifdef NNC_HAVE_ZLIB
@@ -308,7 +308,7 @@ static void put(nnc_text *x, uint64_t v, int bytes)
         nnc_putc(x, (char)(v >> 8 * i));
 }
 
-/* What local header and directory have in common: version, flags (names are UTF-8), method, time (1980-01-01), checksum, sizes, lengths.
+/* Fields common to local header and directory: version, flags (names are UTF-8), method, time (1980-01-01), checksum, sizes, lengths.
  * Sizes are in the extra field. */
 static void put_common(nnc_text *x, const char *name, uint32_t crc, int extra)
 {

@@ -3,13 +3,13 @@
  * Each replica has a copy of the states on devices of its own, as many as the step is placed on. A micro-batch has a copy of the forward
  * and the backward pass in each replica. A run takes the batches of all, one after the other: those of the replicas for micro-batch 0, for
  * micro-batch 1, ... States that accumulate, the sums of gradients and the running statistics, pass from micro-batch to micro-batch. They
- * pass from run to run in the same way where batches are accumulated (nnc_training.accumulate), so that all numbers have the bits of those
- * runs. Then comes the optimizer, once.
+ * pass from run to run in the same way if batches are accumulated (nnc_training.accumulate), so all numbers have the same bits. Then comes
+ * the optimizer, once.
  *
  * Where gradients go into the optimizer, they are replaced by their mean over the replicas (exchange.c): an allreduce, and a division, once
- * a step. So all copies of a weight are updated alike, and the step is that of one device with the whole batch, up to rounding, for losses
- * that are means over the samples. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm. Running
- * statistics move by the mean over the replicas, so that these are alike, too.
+ * a step. So all copies of a weight are updated alike. For losses that are means over the samples the step is that of one device with the
+ * whole batch, up to rounding. Batch norms use the statistics of their own batch, as PyTorch's do without SyncBatchNorm. Running statistics
+ * move by the mean over the replicas, so that these are alike, too.
  *
  * Gradients that the optimizer updates in one kernel (optimizer.c: side by side in one tensor) are in one allreduce. With ZeRO's stage 2
  * the gradients of each micro-batch are reduce-scattered, and their sums are of the replica's part.
@@ -125,7 +125,7 @@ static nnc_ref operand_at(copies *c, const nnc_node *n, int j, int r, int k)
     return part ? part_at(c, n->in[j], r, k) : value_at(c, n->in[j], r, k);
 }
 
-/* first ? gradient : sum + gradient. What is known here is chosen: NNC_NONE otherwise. */
+/* first ? gradient : sum + gradient. Returns the operand that is known here to be chosen; NNC_NONE otherwise. */
 static nnc_ref sum_known(copies *c, const nnc_node *n, int r, int k)
 {
     if (n->op != OP_select || c->f.first == NNC_NONE || n->in[0] != c->f.first || c->m == 1)

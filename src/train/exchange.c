@@ -1,11 +1,11 @@
-/* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics, and, where each of them updates a
- * part of the weights (ZeRO's stages 1 and 2), the parts.
+/* train/exchange.c -- what replicas send each other once a step: means of gradients and of statistics. With ZeRO's stages 1 and 2, where
+ * each updates a part of the weights, also the parts.
  *
  * With nnc_distribution.zero, each of d replicas computes n / d elements of the optimizer's elementwise nodes over vectors of n, and of the
- * states that they update. Gradients are reduce-scattered instead of allreduced, weights sliced. What is not elementwise (the slices that
- * become new weights) reads an allgather. Sums and maxima over such a vector, of a common norm or of what is not finite, are taken over the
- * replica's part, then over the replicas. A reduce-scatter adds in the order of the replicas, as an allreduce does, so that updates have
- * the same bits.
+ * states that they update. Gradients are reduce-scattered instead of allreduced, weights sliced. Other nodes (the slices that become new
+ * weights) read an allgather. Sums and maxima over such a vector, of a common norm or of what is not finite, are taken over the replica's
+ * part first. Then they are combined over the replicas. A reduce-scatter adds in the order of the replicas, as an allreduce does, so that
+ * updates have the same bits.
  *
  * At stage 1 each replica sums the gradients of all its batches, and the sums are reduce-scattered. At stage 2 the gradients of each batch
  * are, and the sums are of parts: the states that keep them, and the elementwise nodes between. Sums are in another order then: of all
@@ -172,7 +172,7 @@ static void fill_buckets(copies *c, const bool *summed, int64_t most, bool small
 }
 
 /* Running statistics are a few numbers of each of many layers, so those of a device are always one collective. So are gradients of small
- * weights that the optimizer does not update together (those of 24, 40 or 72 channels), and in a step of one batch statistics beside
+ * weights that the optimizer does not update together (those of 24, 40 or 72 channels). In a step of one batch, statistics are beside
  * them. */
 nnc_status find_buckets(copies *c)
 {
@@ -389,8 +389,8 @@ static bool is_bucket_there(copies *c, nnc_ref v, int k)
     return true;
 }
 
-/* The replicas' parts of the means of all gradients of v's bucket for micro-batch k: as a matrix, a gradient has a row for each replica.
- * One reduce-scatter gives each its row of all matrices side by side. */
+/* The replicas' parts of the mean gradients of v's bucket for micro-batch k. As a matrix, a gradient has a row for each replica. One
+ * reduce-scatter gives each its row of all matrices side by side. */
 static void scatter_bucket(copies *c, nnc_ref v, int k)
 {
     nnc_graph *g = c->g;

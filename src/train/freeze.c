@@ -19,8 +19,8 @@ static bool matches_part(const char *pattern, const char *name, char separator)
     return false;
 }
 
-/* Does the pattern match the weight's name ("features.0.weight"), or its layer or a group around it: the beginning of the name, or of the
- * path, with or without "/layers/"? */
+/* Does the pattern match the weight's name ("features.0.weight"), or its layer or a group around it? It is the beginning of the name, or
+ * of the path, with or without "/layers/". */
 static bool matches(const char *pattern, const nnc_node *n)
 {
     const char *name = n->weight && n->weight->name ? n->weight->name : "",

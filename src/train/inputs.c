@@ -1,4 +1,4 @@
-/* train/inputs.c -- gradients with respect to the model's inputs (nnc_training.grad_inputs): outputs of the step, so that a model without
+/* train/inputs.c -- gradients with respect to the model's inputs (nnc_training.grad_inputs), as outputs of the step. So a model without
  * weights has a backward pass, and the first layer all of its own. */
 #include "train/internal.h"
 

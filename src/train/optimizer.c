@@ -24,7 +24,7 @@ typedef struct optimizer {
 
 /* ---- weights that are updated together ------------------------------------------------------------------------------------ */
 
-/* Weights of more elements are updated by kernels of their own: these take longer than launches on any machine, and their gradients need
+/* Weights of more elements are updated by kernels of their own. These take longer than launches on any machine, and their gradients need
  * not wait for the others. On a CPU those by few rows are computed in the kernel that updates the weight, and never stored. */
 enum { LARGE = 1 << 16, ALIGN = 16 /* elements: libraries on GPUs take 64 bytes */ };
 

@@ -8,8 +8,8 @@
 
 /* ---- uses ---------------------------------------------------------------------------------------------------------------- */
 
-/* need[i]: node i is computed for an output (with `gradients` also for those of inputs), or with `sums` for the new
- * value of a state that sums gradients (with `statistics` of any that accumulates). */
+/* need[i]: node i is computed for an output, with `gradients` also for the gradients of inputs. Or with `sums` for
+ * the new value of a state that sums gradients, with `statistics` of any that accumulates. */
 static bool *find_needed(const step_facts *f, bool gradients, bool sums, bool statistics)
 {
     const nnc_graph *s = f->s;
@@ -97,7 +97,7 @@ static nnc_status find_weight_gradients(step_facts *f)
 
 /* ---- states that accumulate ---------------------------------------------------------------------------------------------- */
 
-/* What v is a part of, and where: *at. */
+/* The value that v is a part of; *at: the part's place. */
 static nnc_ref part_of(const nnc_graph *s, nnc_ref v, int64_t *at)
 {
     const int64_t *start = NULL;

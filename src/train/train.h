@@ -1,7 +1,7 @@
 /* train/train.h -- from a model to the graph of a training step.
  *
- * The graph computes the loss of a batch and updates its params: weights by their gradients (autodiff/), moments of the optimizer, and
- * running statistics of batch norms. Passes, plan and devices treat it like any other graph. `main` computes the loss, `step` the rest. */
+ * The graph computes a batch's loss and updates its params: weights by their gradients (autodiff/), moments of the optimizer, and running
+ * statistics of batch norms. Passes, plan and devices treat it like any other graph. `main` computes the loss, `step` the rest. */
 #ifndef NNC_TRAIN_H
 #define NNC_TRAIN_H
 
@@ -18,7 +18,7 @@ typedef enum nnc_optimizer { NNC_OPT_sgd, NNC_OPT_adam, NNC_OPT_adamw } nnc_opti
 
 enum { NNC_IGNORE_none = INT_MIN };
 
-/* Statistics that batch norms normalise by: the batch's, which update the running ones, or the running ones, which do not change. */
+/* Statistics of batch norms: the batch's, which update the running ones, or the running ones, which stay. */
 typedef enum nnc_bn {
     NNC_BN_auto,  /* as the layer says (AT_bn); default: the batch's, but the running ones in frozen layers */
     NNC_BN_train, /* the batch's, also in frozen layers */

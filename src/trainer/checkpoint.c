@@ -324,7 +324,7 @@ static const char *value_of(const char *lines, const char *key, size_t n_key, si
     return NULL;
 }
 
-/* Appends a line for each setting of `now` that `then` has otherwise; machine: only those that concern the machine, else only the rest. */
+/* Appends a line for each setting in which `now` and `then` differ. machine: only settings of the machine, else only the rest. */
 static void list_differences(const char *now, const char *then, bool machine, nnc_text *out)
 {
     for (const char *p = now; *p; p += strcspn(p, "\n"), p += *p == '\n') {

@@ -1,10 +1,10 @@
 /* trainer/nan.c -- where a number that is NaN or infinite arose: in the data, in a layer, in a gradient, or in an update.
  *
- * A step's updates follow only a finite loss, so that the states are still those from before the step whose loss is not. That step runs
- * once more as a graph that also counts, for each layer, the numbers of its result that are not finite. Where a state is not finite
- * already, an earlier update made it so. The steps since the last checkpoint (without one, since the first) run once more, with a look at
- * all states after each, until the first bad one is known. Then that step is examined. Over ranks the others follow the programs of the
- * training only: rank 0 does all of this by itself, with copies of the states. */
+ * A step updates states only if its loss is finite. So after a bad loss the states are those before the step. That step runs once more as
+ * a graph that also counts, for each layer, the numbers of its result that are not finite. Where a state is not finite already, an
+ * earlier update made it so. The steps since the last checkpoint (without one, since the first) run once more. All states are checked
+ * after each, until the first bad one is known. Then that step is examined. Over ranks the others follow the programs of the training
+ * only: rank 0 does all of this by itself, with copies of the states. */
 #include "session/session.h"
 #include "session/train.h"
 #include "trainer/state.h"

@@ -174,7 +174,7 @@ typedef struct epoch_number {
     double v;
 } epoch_number;
 
-/* What an epoch's lines say after its loss; how many numbers. */
+/* Sets the numbers that an epoch's lines have after its loss; returns their count. */
 static int epoch_numbers(const trainer *t, double rate, epoch_number n[5])
 {
     const program *p = &t->train, *v = &t->eval;

@@ -1,8 +1,8 @@
 /* trainer/skip.c -- steps that --on-nan=skip leaves out: all states are then as before the step.
  *
- * Updates follow a loss that is finite. Where a step takes several batches (--accumulate), those before the one whose loss is not finite
- * have moved running statistics already: these are copied before such a step, and put back. The first batch of a step replaces the sums of
- * gradients, so that these may stay. */
+ * Updates follow a loss that is finite. A step of several batches (--accumulate) may have moved running statistics before the batch whose
+ * loss is not finite. So they are copied before such a step, and put back. The first batch of a step replaces the sums of gradients, so
+ * that these may stay. */
 #include "session/session.h"
 #include "session/train.h"
 #include "trainer/state.h"

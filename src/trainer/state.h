@@ -26,8 +26,7 @@ typedef struct step_times {
     nnc_shares in_main, in_update;             /* of measured steps, over all devices */
 } step_times;
 
-/* What the time of steps was spent on, ns. forward .. idle are that of their commands; all but hidden, load, compute and total add up to
- * total. */
+/* Use of the steps' time, ns. forward .. idle are that of their commands; all but hidden, load, compute and total add up to total. */
 typedef struct step_spent {
     int64_t forward, backward, optimizer, communication, idle; /* communication: exposed; idle: a device waits for others or the host */
     int64_t wait, copy, checkpoint, other; /* wait: for data; copy: inputs and outputs; other: the loop */

@@ -35,7 +35,7 @@ static nnc_status read_output(trainer *t, program *p, const char *name, float *v
     return NNC_OK;
 }
 
-/* What the last run says about its micro-batches. */
+/* Reads the last run's outputs for its micro-batches. */
 static nnc_status read_outputs(trainer *t, program *p)
 {
     const size_t n = (size_t)t->micro;
@@ -376,7 +376,7 @@ nnc_status trainer_check_file(const char *file, const char *what, nnc_sink *sink
     return nnc_file_can_write(file, sink);
 }
 
-/* What cannot be written is reported before the first step, not after the last. */
+/* Reports files that cannot be written before the first step, not after the last. */
 static nnc_status check_files(const trainer *t)
 {
     const nnc_train_options *o = t->o;

@@ -1,5 +1,5 @@
-/* tests/api/artifact.c -- artifacts: what is loaded computes what was compiled; the same model gives the same bytes, with
- * any number of jobs and in any process; anything damaged, cut, foreign, or made elsewhere is refused with a reason. */
+/* tests/api/artifact.c -- artifacts. What is loaded computes what was compiled. The same model gives the same bytes, with
+ * any number of jobs and in any process. Anything damaged, cut, foreign, or made elsewhere is refused with a reason. */
 #include "cases.h"
 
 #include <locale.h>
@@ -319,7 +319,7 @@ static void write_bytes(const char *file, const char *p, size_t n)
         fclose(f);
 }
 
-/* Loads a damaged file. It is refused as a model with one clear line, or, where the damage meets nothing that counts
+/* Loads a damaged file. It is refused as a model with one clear line. If the damage meets nothing that counts
  * (padding, the case of a hex digit), it is the good artifact. */
 static void load_damaged(damaged *d, const char *p, size_t n, const char *what, size_t where)
 {

@@ -50,7 +50,7 @@ TEST(calibration_is_read_back)
     nnc_cluster_destroy(c);
 }
 
-/* A line through times of a busy machine, where a small copy may take longer than a large one, has a rate that a device can have. */
+/* A line through times of a busy machine, where a small copy may take longer than a large one. Its rate is one that a device can have. */
 TEST(calibration_fits_disturbed_copies)
 {
     enum { SMALL = 4 << 10, MEDIUM = 512 << 10, LARGE = 8 << 20 };

@@ -1,8 +1,7 @@
-/* tests/api/generated.c -- generated graphs end to end. Each case is compiled at -O0 for the interpreter alone,
- * at -O2 for everything there is, and by one more configuration in turn (levels, engines, streams, devices,
- * threads, skipped passes, order of nodes, siblings joined); all must give the float64 reference's numbers within the bounds below, keep
- * their accounts, and request the memory that was planned. Wild graphs have no such bound: there, what -O1 promises
- * (not one rounding changes) is checked bit by bit.
+/* tests/api/generated.c -- generated graphs end to end. Each case is compiled at -O0 for the interpreter, at -O2 for everything there
+ * is, and by one more configuration in turn. Those differ in levels, engines, streams, devices, threads, skipped passes, order of nodes
+ * and joined siblings. All must give the float64 reference's numbers within the bounds below, keep their accounts, and request the
+ * memory that was planned. Wild graphs have no such bound: there, what -O1 promises (not one rounding changes) is checked bit by bit.
  *
  * NNC_CASE=N runs one case and prints it; NNC_CASES=N sets how many. The first that fails is made small. */
 #include "cases.h"
@@ -368,7 +367,7 @@ TEST(generated)
                 (unsigned long long)(all.worst_at[k] - test_seed * 1000003));
 }
 
-/* A product whose operand is transposed by an op of its own: read from memory as it is, its terms would be added in another order. */
+/* A product whose operand is transposed by an op of its own. Read from memory as it is, its terms would be added in another order. */
 TEST(transposed_products_keep_their_bits)
 {
     static const char text[] =

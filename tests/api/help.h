@@ -1,4 +1,4 @@
-/* tests/api/help.h -- models through the whole of nnc: inputs and the float64 truth of a graph, a compile whose every
+/* tests/api/help.h -- models through the whole of nnc. Inputs and the float64 truth of a graph, a compile whose every
  * by-product is checked, a run, and a comparison that knows NaN. All failures are sentences in a text, so that
  * several threads may work on cases at once. */
 #ifndef NNC_TESTS_API_HELP_H
@@ -65,8 +65,7 @@ typedef struct api_diff {
 api_diff api_compare(const nnc_type *t, const void *got, const nnc_rval *want);
 /* What a device that computes with precision p rounds. */
 nnc_rounding api_rounding(nnc_precision p);
-/* Is output i of g, where it is wrong by more than a fixed limit, within what simulated rounding explains: FACTOR times its mean square, as
- * `nnc verify` allows? */
+/* Is output i of g, where it exceeds a fixed limit, within FACTOR times the mean square of simulated rounding, as `nnc verify` allows? */
 bool api_is_conditioned(
     const nnc_graph *g, const api_data *d, nnc_rounding r, uint32_t i, const void *got);
 /* The same bits, any NaN equal to any other. */
@@ -76,7 +75,7 @@ double api_coarsest(const nnc_graph *g);
 
 /* A sink's messages. */
 void api_put_sink(nnc_text *t, const nnc_sink *s);
-/* An environment of two threads with the tests' cache; without the cache where o plants faults in kernels, whose keys are those of the
+/* An environment of two threads with the tests' cache. It has no cache where o plants faults in kernels, whose keys are those of the
  * right ones. */
 nnc_env *api_env_for(const nnc_compile_options *o);
 /* A fresh folder for files of this process; the path ends in no slash. Its files go with api_rmdir. */

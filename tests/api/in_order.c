@@ -1,5 +1,5 @@
-/* tests/api/in_order.c -- ops that run in order along an axis, on numbers that drawn ones do not meet: sums whose terms f32 would lose,
- * and NaN among the best; interpreted, and as machine code. */
+/* tests/api/in_order.c -- ops that run in order along an axis, interpreted and as machine code. Their numbers are ones that draws do
+ * not meet: sums whose terms f32 would lose, and NaN among the best. */
 #include "session/session.h"
 #include "ir/ir.h"
 #include "test.h"

@@ -1,5 +1,5 @@
-/* tests/api/indices.c -- inputs that are indices: generated ones are valid for their tables, and what lies outside a table is
- * an error of the run instead of another row. */
+/* tests/api/indices.c -- inputs that are indices. Generated ones are valid for their tables. An index outside its table is an
+ * error of the run instead of another row. */
 #include "session/session.h"
 #include "test.h"
 

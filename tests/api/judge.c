@@ -227,7 +227,7 @@ TEST(judge_conditioning_of_sums)
     }
 }
 
-/* In an output of one element all draws of few may be small by chance: of 4, one in ten has less than a quarter of the mean square. */
+/* In an output of one element all of few draws may be small by chance. Of 4, one in ten has less than a quarter of the mean square. */
 TEST(judge_conditioning_of_one_element)
 {
     enum { OUTPUTS = 40 };
@@ -254,8 +254,9 @@ TEST(judge_conditioning_of_one_element)
     nnc_model_close(m);
 }
 
-/* Where float64 values of all rows would take more than a sixth of the free memory, some rows are computed: the first, the last and rows
- * between them, with their own numbers. Inputs without these rows are used whole. Nothing is computed where rows depend on each other. */
+/* Where float64 values of all rows would take more than a sixth of the free memory, some rows are computed. They are the first, the last
+ * and rows between them, with their own numbers. Inputs without these rows are used whole. Nothing is computed where rows depend on each
+ * other. */
 TEST(judge_some_rows)
 {
     enum { ROWS = 65536 };

@@ -1,5 +1,5 @@
-/* tests/api/kinds.c -- each device is compiled for its own target, whatever the others are: a graph of two equal halves, one on each
- * device, compiled for targets A and B, is in its halves what it is when both devices are A, or both B. */
+/* tests/api/kinds.c -- each device is compiled for its own target, whatever the others are. A graph of two equal halves, one on each
+ * device, is compiled for targets A and B. Each half is then what it is when both devices are A, or both B. */
 #include "cases.h"
 #include "gen/gen.h"
 #include <stdlib.h>
@@ -188,7 +188,7 @@ TEST(small_results_of_each_device)
         "cuda:sm_90", "cpu");
 }
 
-/* A gradient of weights whose outputs are innermost, and whose row-major and channels-last orders are one: its relayout has a remark, so
+/* A gradient of weights whose outputs are innermost, and whose row-major and channels-last orders are one. Its relayout has a remark, so
  * that no other remark, perhaps of another device, accounts for it. */
 TEST(relayouts_of_each_device)
 {

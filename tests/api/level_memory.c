@@ -75,10 +75,10 @@ static bool is_activation(const nnc_graph *g, const nnc_node *n)
            strncmp(n->origin ? n->origin : "", "/optimizer", 10) != 0 && n->op != OP_conv_wgrad;
 }
 
-/* What -O2 may need beside -O1: packed weights and operands of contractions (the largest result of a move), small weights' gradients, which
- * wait in one tensor for one kernel (the largest concat), and a part of all for the order of kernels. In drawn networks also two of the
- * largest results: a kernel computes them beside others, where separate kernels would compute one after the other (batch norm, tanh and max
- * pooling after a convolution of 3 channels to 64). And their workspace: the points of Winograd's tiles take more than the activations of
+/* What -O2 may need beside -O1: packed weights and operands of contractions (the largest result of a move). Small weights' gradients wait
+ * in one tensor for one kernel (the largest concat). The order of kernels takes a part of all. In drawn networks also two of the largest
+ * results, which a kernel computes beside others where separate kernels would compute them in turn. An example is batch norm, tanh and max
+ * pooling after a convolution of 3 channels to 64. And their workspace: the points of Winograd's tiles take more than the activations of
  * small images. */
 static int64_t allowance(const nnc_artifact *a, int64_t before, bool drawn)
 {

@@ -1,5 +1,5 @@
-/* tests/api/oom.c -- memory runs out at every allocation of opening, compiling, saving, loading and running a model:
- * each time NNC_E_NOMEM with a message, or the same artifact; nothing leaked (the sanitizer build looks), nothing half done. */
+/* tests/api/oom.c -- memory runs out at every allocation of opening, compiling, saving, loading and running a model. Each time
+ * there is NNC_E_NOMEM with a message, or the same artifact. Nothing is leaked (the sanitizer build looks), nothing half done. */
 #include "help.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* tests/api/options.c -- options by name (nnc.h): every name reaches its field, wrong names and values are refused with what would be
- * right, strings and lists are copies, and NULL means the defaults. */
+/* tests/api/options.c -- options by name (nnc.h). Every name reaches its field, and wrong names and values are refused with what
+ * would be right. Strings and lists are copies, and NULL means the defaults. */
 #include "session/session.h"
 #include "test.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/api/partition.c -- nnc partition on models: the numbers of each strategy fit together, the memory ledger covers the plan, faster
- * links never cost time, and what is called executable runs with the results of one device. */
+/* tests/api/partition.c -- nnc partition on models. The numbers of each strategy fit together, the memory ledger covers the plan, and
+ * faster links never cost time. What is called executable runs with the results of one device. */
 #include "api/help.h"
 #include "frontend/frontend.h"
 #include "report/report.h"
@@ -505,7 +505,7 @@ TEST(sums_of_gradients_are_not_states)
     end(&x[1]);
 }
 
-/* Evaluates the strategies, by estimates and then by their plans; returns the ratio of the estimates to the plans' times by row, NaN where
+/* Evaluates the strategies, by estimates and then by their plans. Returns the ratio of the estimates to the plans' times by row, NaN where
  * there is no plan. */
 static const double *simulate(
     made *x, const char *const *strategy, int n, const nnc_training *training)
@@ -628,7 +628,7 @@ static void check_planned(const made *x, const nnc_partition_row *r, const nnc_t
     nnc_artifact_destroy(a);
 }
 
-/* Also where launches, copies and collectives take most of the time. Estimates, by which cuts are chosen, are within 2.5 times; those of
+/* Also where launches, copies and collectives take most of the time. Estimates, by which cuts are chosen, are within 2.5 times. Those of
  * replicas lack the parts of the batch that are sent, and a step's counts of targets. */
 TEST(drawn_models_take_what_their_plans_take)
 {
@@ -689,7 +689,7 @@ TEST(splits_are_estimated_as_planned)
     }
 }
 
-/* Halves of an image, or of a batch, are computed at the same time: a device does its own work before it waits for the other's. */
+/* Halves of an image, or of a batch, are computed at the same time. A device does its own work before it waits for the other's. */
 TEST(devices_work_at_the_same_time)
 {
     static const char *const strategy[] = {"single", "spatial", "data"}, *const model[] = {

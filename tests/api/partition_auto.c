@@ -1,5 +1,5 @@
-/* tests/api/partition_auto.c -- the strategy `auto` on models: no worse than the strategies that it contains, and near the simulator;
- * communication of groups of devices; memory of plans, and where memory runs out. */
+/* tests/api/partition_auto.c -- the strategy `auto` on models. It is no worse than the strategies that it contains, and near the
+ * simulator. Also communication of groups of devices, memory of plans, and where memory runs out. */
 #include "api/help.h"
 #include "session/session.h"
 #include "strategy/auto.h"
@@ -168,8 +168,8 @@ TEST(auto_is_no_worse_than_what_it_contains)
     CHECK(same >= 2);
 }
 
-/* A transformer's blocks are divided by features, as nnc splits them: collectives in each layer and direction, and half of the weights and
- * nearly of the time. */
+/* A transformer's blocks are divided by features, as nnc splits them. Each layer and direction has collectives, and half of the weights
+ * and nearly of the time. */
 TEST(transformers_are_divided_by_features)
 {
     subject x;

@@ -1,5 +1,5 @@
-/* tests/api/products.c -- attention of several lengths, widths and masks through all of nnc, on several threads and both devices of a CPU:
- * the numbers are those of float64, remarks account for the plans, and blocks of rows are one kernel with their products. */
+/* tests/api/products.c -- attention of several lengths, widths and masks through all of nnc, on several threads and both devices of a CPU.
+ * The numbers are those of float64, remarks account for the plans, and blocks of rows are one kernel with their products. */
 #include "help.h"
 
 #include <string.h>

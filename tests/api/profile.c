@@ -1,5 +1,6 @@
-/* tests/api/profile.c -- nnc profile: whatever a row is, rows and idle time add up to the run, and FLOPs and bytes to those of the plan;
- * fused kernels are divided among their layers; modules hold what is in them; a prediction is the simulator's; the page is whole. */
+/* tests/api/profile.c -- nnc profile. Whatever a row is, rows and idle time add up to the run, and FLOPs and bytes to those of the plan.
+ * Fused kernels are divided among their layers, and modules hold what is in them. A prediction is the simulator's, and the page is
+ * whole. */
 #include "cuda/cuda.h"
 #include "profile/profile.h"
 #include "help.h"

@@ -1,5 +1,5 @@
-/* tests/api/replicate.c -- a training step of several devices is that of one device with all their samples: by the float64 reference, over
- * some steps, for the optimizers and what changes gradients on the way. */
+/* tests/api/replicate.c -- a training step of several devices is that of one device with all their samples. This is tested by the float64
+ * reference, over some steps, for the optimizers and what changes gradients on the way. */
 #include "test.h"
 #include "train/train.h"
 #include <math.h>
@@ -251,7 +251,7 @@ static int count_op(const nnc_graph *g, nnc_op op)
     return n;
 }
 
-/* At stage 2 each replica keeps its part of the sums of gradients, and those of each micro-batch are reduce-scattered; at stage 1 it keeps
+/* At stage 2 each replica keeps its part of the sums of gradients, and those of each micro-batch are reduce-scattered. At stage 1 it keeps
  * all, and the sums are. Of one batch a step both are the same graph. */
 TEST(stage_2_divides_the_sums)
 {

@@ -1,5 +1,5 @@
-/* tests/api/several.c -- several models in one run: names and paths of the joined graph, its devices and streams, the same bits as each
- * model alone, forward and as training steps. */
+/* tests/api/several.c -- several models in one run. The joined graph has their names and paths, its devices and streams. The bits are
+ * those of each model alone, forward and as training steps. */
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"

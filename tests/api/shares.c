@@ -1,5 +1,5 @@
-/* tests/api/shares.c -- what the devices of a run spend its time on: of made-up times what counting instants gives, of measured steps over
- * devices and several models parts that add up to the run. */
+/* tests/api/shares.c -- what the devices of a run spend its time on. Made-up times give what counting instants gives. Parts of measured
+ * steps over devices and several models add up to the run. */
 #include "help.h"
 #include "profile/profile.h"
 #include "strategy/strategy.h"

@@ -1,5 +1,5 @@
-/* tests/api/split.c -- models split over virtual CPU devices: outputs are the float64 reference's of the model on one device, and the bits
- * of one device where no sum is divided; losses of split training steps are those of one device. */
+/* tests/api/split.c -- models split over virtual CPU devices. Outputs are the float64 reference's of the model on one device, and the bits
+ * of one device where no sum is divided. Losses of split training steps are those of one device. */
 #include "frontend/frontend.h"
 #include "gen/gen.h"
 #include "help.h"
@@ -193,8 +193,8 @@ TEST(split_models)
     check_models(false);
 }
 
-/* Interpreted kernels, which have one order of sums where both plans have the same layouts: so they are on the described machine, for which
- * they are planned. */
+/* Interpreted kernels have one order of sums where both plans have the same layouts. So it is on the described machine, for which they are
+ * planned. */
 TEST(split_models_bits)
 {
     check_models(true);
@@ -444,8 +444,8 @@ static int copies_of_states(const nnc_plan *p)
     return n;
 }
 
-/* Weights that all devices read whole, as images are divided: each trains a copy of its own, and what is sent are sums of gradients, once
- * a step, in as many collectives as there are kernels of the optimizer. They were sent from device 0 for each batch, and gradients back. */
+/* Weights that all devices read whole, as images are divided. Each device trains a copy of its own and sends sums of gradients, once a
+ * step, in as many collectives as the optimizer has kernels. They were sent from device 0 for each batch, and gradients back. */
 TEST(split_steps_keep_copies)
 {
     nnc_env *e = NULL;

@@ -1,8 +1,8 @@
 /* tests/api/steady.c -- a run in its steady state makes no system call.
  *
- * A child process runs a model and its parent counts the calls of all its threads (ptrace). On a loaded machine a thread waits for one
- * that has no core and sleeps with good reason, or moves to another core: so the clock by which it waits stands still here, and nobody
- * knows its core. */
+ * A child process runs a model and its parent counts the calls of all its threads (ptrace). On a loaded machine a thread may sleep for
+ * one that has no core, with good reason, or move to another core. So the clock by which it waits stands still here, and nobody knows
+ * its core. */
 #include "session/session.h"
 #include "ir/ir.h"
 #include "test.h"

@@ -180,7 +180,7 @@ TEST(step_compare)
     nnc_env_destroy(e);
 }
 
-/* The fused program computes a wrong gradient, by a factor of 1.001 in one layer: its weight's new value differs by far less than a limit
+/* The fused program computes a wrong gradient, by a factor of 1.001 in one layer. The new weight differs by far less than a limit
  * relative to the weight, and is found by its change. */
 TEST(step_compare_planted)
 {

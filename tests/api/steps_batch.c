@@ -10,8 +10,8 @@
 
 enum { DRAWS = 16, FACTOR = 16 /* of simulated rounding, as `nnc verify` allows */ };
 
-/* Limit of the nmse of states after a few steps: some units in the last place of their contractions' numbers, bf16 having 8 bits and f16
- * 11, but fewer for gradients below 2^-14. */
+/* Limit of the nmse of states after a few steps: some units in the last place of their contractions' numbers. bf16 has 8 bits, f16 11,
+ * but fewer for gradients below 2^-14. */
 static double limit_of(nnc_precision p)
 {
     return p == NNC_PRECISION_bf16 ? 1e-4 : p == NNC_PRECISION_f16 ? 2e-5 : 1e-7;

@@ -1,5 +1,5 @@
-/* tests/api/sweep.c -- nnc sweep: the grammar of sizes; crossings of made-up curves; memory to the byte, and what does not fit; a sweep
- * that is stopped goes on where it was, and never with rows of another model, other flags or another machine. */
+/* tests/api/sweep.c -- nnc sweep. Tests the grammar of sizes, crossings of made-up curves, memory to the byte, and what does not fit. A
+ * stopped sweep goes on where it was, and never with rows of another model, other flags or another machine. */
 #include "sweep/sweep.h"
 #include "help.h"
 #include <math.h>
@@ -267,7 +267,7 @@ static const char columns[] =
     "\"inputs\": {\"a\": [\"dim\", \"dim\"]}, "
     "\"layers\": [\"sin\", {\"op\": \"softmax\", \"axis\": 0}]}";
 
-/* The need of a row is what the plan requests, and one byte less is too little, where rows of the model depend on each other. */
+/* The need of a row is what the plan requests. One byte less is too little, where rows of the model depend on each other. */
 TEST(sweep_says_what_does_not_fit)
 {
     swept x;

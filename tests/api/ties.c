@@ -210,8 +210,8 @@ static void check_found(const nnc_model *m, fault f, const nnc_training *t)
     free(text);
 }
 
-/* Among few near ties: a mask that is inverted, one that is wrong by more than rounding (40 and 20 errors from the tie, the limit of near
- * ones is 8), and a fault of 3 % in another op. */
+/* Among few near ties: a mask that is inverted, one that is wrong by more than rounding, and a fault of 3 % in another op. The wrong one
+ * is 40 and 20 errors from the tie; the limit of near ones is 8. */
 TEST(faults_beside_near_ties)
 {
     nnc_model *m = parse_scaled(

@@ -293,8 +293,8 @@ TEST(times_of_an_epoch)
     end(&f);
 }
 
-/* A training that is resumed at its last step reports the rest of its epoch, in which nothing is computed: the batch that is read to
- * compare the data with the checkpoint's is no part of it. */
+/* A training that is resumed at its last step reports the rest of its epoch, in which nothing is computed. The batch that is read to
+ * compare the data with the checkpoint's is not counted. */
 TEST(times_of_an_epoch_without_steps)
 {
     fixture f;

@@ -126,8 +126,8 @@ static char *weights_without(
     return file;
 }
 
-/* A step that is skipped leaves every state, the running statistics of its earlier batches and the count of the optimizer's steps included:
- * the weights are those of the same samples without its own, bit for bit, also where the training stopped in between. */
+/* A step that is skipped leaves every state, including running statistics of its earlier batches and the count of the optimizer's steps.
+ * The weights are those of the same samples without its own, bit for bit, also where the training stopped in between. */
 TEST(skipped_steps_leave_all_states)
 {
     static const char normed[] = MODEL("{\"op\": \"batchnorm\", \"name\": \"n\"}");

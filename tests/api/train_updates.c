@@ -1,5 +1,5 @@
-/* tests/api/train_updates.c -- weights whose gradients are summed in the kernels that update them: steps of drawn linear layers against the
- * float64 reference, and the same bits in each run. */
+/* tests/api/train_updates.c -- weights whose gradients are summed in the kernels that update them. Steps of drawn linear layers are
+ * compared with the float64 reference, and have the same bits in each run. */
 #include "session/session.h"
 #include "train/train.h"
 #include "frontend/frontend.h"

@@ -269,8 +269,8 @@ TEST(views_of_trained_weights)
     nnc_model_close(m);
 }
 
-/* Of scores that hardly differ the gradients of queries and keys are 0 but for rounding: these values are not the layer's, whose gradient
- * is that of the values. */
+/* If scores hardly differ, the gradients of queries and keys are 0 but for rounding. These values are not the layer's, whose gradient is
+ * that of the values. */
 TEST(gradients_that_nearly_vanish)
 {
     static const char text[] = "{\"inputs\": {\"x\": [5, 7, 6]}, \"layers\": [{\"op\": \"linear\", "
@@ -293,8 +293,8 @@ TEST(gradients_that_nearly_vanish)
     nnc_model_close(m);
 }
 
-/* The gradient of a bias of keys is 0 but for rounding, which adam's first step would make as large as every other: verify and compare take
- * another first step. */
+/* The gradient of a bias of keys is 0 but for rounding, which adam's first step would make as large as every other. So verify and compare
+ * take another first step. */
 TEST(adam_of_gradients_that_vanish)
 {
     static const char text[] = "{\"inputs\": {\"x\": [8, 5, 6]}, \"layers\": [{\"op\": \"linear\", "
@@ -342,7 +342,7 @@ static void plant_product(void *ctx, const nnc_kernel *k, const char *layers)
     }
 }
 
-/* A wrong gradient is found in its layer, by a kernel's fault and by a pass's, though those of all layers before it are wrong, too. */
+/* A wrong gradient is found in its layer, whether a kernel or a pass is at fault, though all layers before it are wrong, too. */
 TEST(wrong_gradients)
 {
     const nnc_training t = nnc_training_defaults;

@@ -1,5 +1,5 @@
-/* tests/api/winograd.c -- the pass `winograd` on drawn convolutions and their gradients: rewritten for a described CPU, so that decisions
- * are not the host's, and run here, against the float64 reference of the graph before. */
+/* tests/api/winograd.c -- the pass `winograd` on drawn convolutions and their gradients. They are rewritten for a described CPU, so that
+ * decisions are not the host's. They run here, against the float64 reference of the graph before. */
 #include "autodiff/autodiff.h"
 #include "cpu.h"
 #include "help.h"

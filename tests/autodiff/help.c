@@ -97,8 +97,8 @@ static double along(nnc_graph *g, void *const *data, const nnc_type *t, int n, c
     return sum;
 }
 
-/* L's slope at x along v to second order in h: by values on both sides of x, or at x and on h's side of it alone, which is right where a
- * kink lies on the other side. Rounding of L is divided by h, and on one side weighs 3.6 times as much. */
+/* L's slope at x along v to second order in h. Values are those on both sides of x, or at x and on h's side. The latter is right where
+ * a kink lies on the other side. Rounding of L is divided by h, and on one side weighs 3.6 times as much. */
 static double slope(const nnc_graph *g, void *const *data, const nnc_type *t, int n, uint64_t seed,
     double h, bool one_sided)
 {

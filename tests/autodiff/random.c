@@ -1,5 +1,5 @@
-/* tests/autodiff/random.c -- gradients of drawn graphs against central differences, all in f64: along a random direction v of all
- * inputs and weights, (L(x + h v) - L(x - h v)) / 2h is the sum of dL/dx v. */
+/* tests/autodiff/random.c -- gradients of drawn graphs against central differences, all in f64. v is a random direction of all
+ * inputs and weights: (L(x + h v) - L(x - h v)) / 2h is the sum of dL/dx v. */
 #include "gen/gen.h"
 #include "help.h"
 

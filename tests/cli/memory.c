@@ -1,4 +1,4 @@
-/* tests/cli/memory.c -- what nnc memory says beside what a run takes, and what commands do within limits of memory: an error with an exit
+/* tests/cli/memory.c -- what nnc memory says beside what a run takes. Within limits of memory commands end with an error and an exit
  * code, never a signal. */
 #include "test.h"
 #include <fcntl.h>

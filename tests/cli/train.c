@@ -45,7 +45,7 @@ static void write_npy(
 }
 
 /* With all that has a state or draws random numbers: shuffling, augmentation, dropout, running statistics, moments, a schedule, sums of
- * gradients, validation; one layer is frozen. */
+ * gradients, validation. One layer is frozen. */
 static const char model[] =
     "{\"args\": {\"batch\": 1}, \"inputs\": {\"x\": [\"batch\", 1, 8, 8]}, \"layers\": [{\"op\": "
     "\"conv\", \"name\": \"a\", \"channels\": 8, \"kernel\": 3, \"pad\": 1}, {\"op\": "
@@ -376,8 +376,8 @@ static void remove_files(const folder *f)
         unlink(in_folder(f, name[i], path));
 }
 
-/* Calls that write a file fail, one a training, each 20th one (NNC_TEST_DRAWS=4: each fifth, NNC_ALL_CALLS: each): the training ends with a
- * message, or did not need the call; continued, its files are those of a training whose calls all succeed. */
+/* Calls that write a file fail, one a training, each 20th one (NNC_TEST_DRAWS=4: each fifth, NNC_ALL_CALLS: each). The training ends with a
+ * message, or did not need the call. Continued, its files are those of a training whose calls all succeed. */
 TEST(calls_that_fail)
 {
     static const int numbers[] = {ENOSPC, EIO};

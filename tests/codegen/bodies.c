@@ -1,6 +1,6 @@
-/* tests/codegen/bodies.c -- random bodies over extreme values: every value lies in the range that is found for it, and a body means the
- * same before and after what ranges decide. Ranges also choose among the formulas of a function (sin below 0.842 is another polynomial),
- * whose results both lie within the function's bound but may differ in their last bits; so may what is computed from them. */
+/* tests/codegen/bodies.c -- random bodies over extreme values. Every value lies in the range that is found for it, and a body means the
+ * same before and after what ranges decide. Ranges also choose among the formulas of a function (sin below 0.842 is another polynomial).
+ * Their results both lie within the function's bound but may differ in their last bits; so may what is computed from them. */
 #include "help.h"
 
 #include "../gen/body.h"

@@ -1,5 +1,5 @@
-/* tests/codegen/contractions.c -- contractions as loop nests, which stand in where no library takes one: every op and type against the
- * reference, with strides, borders, groups and dilations drawn at random, alone and with what follows. */
+/* tests/codegen/contractions.c -- contractions as loop nests, which replace a library where none takes one. Every op and type is
+ * compared with the reference, with drawn strides, borders, groups and dilations, alone and with epilogues. */
 #include "help.h"
 
 static const char *const types[] = {
@@ -181,8 +181,8 @@ static int64_t terms_of(const nnc_kernel *k, int *sums)
     return all;
 }
 
-/* Each phase of the stride is a sum of its own, over the elements of the window that meet it and no others; where there would be too many,
- * one sum tells by guards; a source shorter than the window is summed itself. */
+/* Each phase of the stride is a sum of its own, over the elements of the window that meet it and no others. Where there would be too many,
+ * one sum tells by guards. A source shorter than the window is summed itself. */
 TEST(transposed_convolutions_by_phases)
 {
     static const struct {

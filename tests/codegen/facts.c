@@ -404,7 +404,7 @@ TEST(axes_merge)
          "strides=[2,2]}\nreturn %y }",
         4, 2, 12);
     axes("graph @t {\n%a = input : f32[6,4]\n%y = transpose %a {perm=[1,0]}\nreturn %y }", 2, 2, 4);
-    /* rows of a group are one, for the sums and for the results, though the axes of the two alternate; channels
+    /* rows of a group are one, for the sums and for the results, though the axes of the two alternate. Channels
      * are not, since each has its own scale */
     axes("graph @t {\n%a = input : f32[5,8,4,6]\n%s = input : f32[8]\n%b = input : f32[8]\n"
          "%e = exp %a\n%y = groupnorm %e, %s, %b {num_groups=2}\nreturn %y }",
@@ -450,8 +450,8 @@ TEST(schedules)
     end(&l);
 }
 
-/* Rows larger together than the last cache stream, and the next one is prefetched; four vectors
- * at once where they compute no more lanes than two, or one each of four rows, where each thread has as many. */
+/* Rows larger together than the last cache stream, and the next one is prefetched. Four vectors at once where
+ * they compute no more lanes than two, or one of each of four rows where each thread has as many. */
 TEST(row_schedules)
 {
     static const struct {
@@ -552,9 +552,9 @@ TEST(prologues_are_divided_where_it_pays)
     }
 }
 
-/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
- * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
- * fast ones. */
+/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length. The nearest cache keeps
+ * their lines (rows of 4 KiB are all in one set). Blocks of the source are the slow digits of a unit, panels of the weights the fast
+ * ones. */
 TEST(contraction_schedules)
 {
     static const struct {
@@ -601,7 +601,8 @@ TEST(rows_of_a_block_fit_the_sets)
     }
 }
 
-/* Sums of few terms added to an operand go in the order of memory, but not where their source is computed: it would be for each sum. */
+/* Sums of few terms added to an operand go in the order of memory, but not where their source is computed. It would be computed for
+ * each sum. */
 TEST(short_sums_of_a_computed_source)
 {
     for (int computed = 0; computed < 2; computed++) {
@@ -615,8 +616,8 @@ TEST(short_sums_of_a_computed_source)
     }
 }
 
-/* A residual is an operand as large as the result: rows go through the panels of the weights one strip after the other if these stay in a
- * core's cache and are no larger, or else in blocks, which prefetch the next panel. */
+/* A residual is an operand as large as the result. Rows go through the panels of the weights one strip after the other if these stay in a
+ * core's cache and are no larger. Otherwise they go in blocks, which prefetch the next panel. */
 TEST(weights_of_a_residual)
 {
     static const struct {
@@ -794,7 +795,7 @@ TEST(gradients_of_weights_are_blocked)
     }
 }
 
-/* Groups of which several have their channels in one line of the cache: a strip is computed for as many as fill lines, then the next. */
+/* Groups of which several have their channels in one line of the cache. A strip is computed for as many as fill lines, then the next. */
 TEST(groups_in_shared_lines)
 {
     static const struct {

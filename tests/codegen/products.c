@@ -1,5 +1,5 @@
-/* tests/codegen/products.c -- kernels of two products with ops on rows between them, and of convolutions: drawn ones against the
- * reference, the parts that they are taken apart into, and text that says what no such kernel may. */
+/* tests/codegen/products.c -- kernels of two products with ops on rows between them, and of convolutions. Drawn ones are
+ * compared with the reference and taken apart into their parts; text with what no such kernel may have is refused. */
 #include "gen/gen.h"
 #include "help.h"
 

@@ -1,5 +1,5 @@
-/* tests/codegen/single.c -- every node that is not a library call becomes a kernel, whatever its
- * shape, type and memory order: hard cases by hand, and each node of generated graphs alone. */
+/* tests/codegen/single.c -- every node that is not a library call becomes a kernel, whatever its shape,
+ * type and memory order. Hard cases are by hand; each node of generated graphs is tested alone. */
 #include "help.h"
 
 #include "../gen/gen.h"

@@ -1,5 +1,5 @@
-/* tests/codegen/winograd.c -- Winograd's convolution as a kernel: shapes drawn at random, with what may follow it, against the reference
- * evaluator, and the op itself against the convolution that it stands for. */
+/* tests/codegen/winograd.c -- Winograd's convolution as a kernel. Drawn shapes, with what may follow, are compared with the reference
+ * evaluator, and the op itself with the convolution that it replaces. */
 #include "gen/gen.h"
 #include "help.h"
 

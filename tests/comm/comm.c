@@ -249,7 +249,7 @@ TEST(comm_ranks_that_are_none)
     CHECK_INT(nnc_ranks_find(2, 2, &r, test_sink), NNC_E_USAGE);
     CHECK_OK(nnc_ranks_find(1, 2, &r, test_sink));
     CHECK_INT(nnc_comm_open(&r, 1, &c, test_sink), NNC_E_USAGE);
-    CHECK_DIAG("start the job with mpirun -n 2");
+    CHECK_DIAG("Start the job with mpirun -n 2");
 }
 
 /* A PyTorch job sets RANK and WORLD_SIZE for all of its processes: one of them may run nnc by itself. */

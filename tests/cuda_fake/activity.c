@@ -1,5 +1,5 @@
-/* tests/cuda_fake/activity.c -- times of commands by CUPTI's records: the same as by events, for runs that are captured and for those that
- * are not, over streams, devices and parts of a step; where records are lost, or CUPTI belongs to another, times are by events. */
+/* tests/cuda_fake/activity.c -- times of commands by CUPTI's records. They are those by events, with and without capture, over streams,
+ * devices and parts of a step. Where records are lost, or CUPTI belongs to another, times are by events. */
 #include "help.h"
 #include "profile/profile.h"
 #include "report/report.h"

@@ -1,4 +1,4 @@
-/* tests/cuda_fake/attention.c -- encoders on the fake GPU, fused and unfused against float64: attention of lengths that fill no block, with
+/* tests/cuda_fake/attention.c -- encoders on the fake GPU, fused and unfused against float64. Attention of lengths that fill no block, with
  * masks of keys, causal, in f32, tf32, f16 and bf16, is one command. */
 #include "session/session.h"
 #include "fake.h"

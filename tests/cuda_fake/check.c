@@ -1,6 +1,6 @@
-/* tests/cuda_fake/check.c -- is every access to device memory ordered after those that it must come after? One record for each range
- * of memory that was accessed in the same way: the last write, and the last read since then by each stream. Ranges begin at multiples of
- * 64 bytes, which is how tensors are aligned in an arena. */
+/* tests/cuda_fake/check.c -- is every access to device memory ordered after those that it must come after? One record for each range of
+ * memory that was accessed in the same way. It has the last write, and the last read since then by each stream. Ranges begin at
+ * multiples of 64 bytes, which is how tensors are aligned in an arena. */
 #include "fake.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -525,7 +525,7 @@ static void run_launch(void *ctx)
 }
 
 /* Copies the sizes and finds how much of each argument the function accesses with them. Kernels of the plan that call it with the same
- * sizes may say different numbers, where one is given a part of a tensor: the least is true of all of them. */
+ * sizes may say different numbers, where one is given a part of a tensor. The least is true of all. */
 static fake_shape take_sizes(launch *l, void **size, int at)
 {
     const fake_kernel *k = l->k;

@@ -1,4 +1,4 @@
-/* tests/cuda_fake/emits.c -- every stage of models in 16 bits as text, and the dump of all of them: each layer's kernels are emitted as at
+/* tests/cuda_fake/emits.c -- every stage of models in 16 bits as text, and the dump of all of them. Each layer's kernels are emitted as at
  * their own size, under AddressSanitizer too. Nothing runs, so sizes cost nothing; a batch decides how a kernel is scheduled. */
 #include "session/session.h"
 #include "help.h"

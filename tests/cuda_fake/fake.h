@@ -1,10 +1,10 @@
-/* tests/cuda_fake/fake.h -- CUDA without a GPU, behind nnc's tables: a runtime whose streams are queues, NVRTC that keeps the source,
- * kernels that the C++ compiler builds for this machine, cuBLASLt and cuDNN that compute in plain loops (tests/cudnn), NCCL among streams.
+/* tests/cuda_fake/fake.h -- CUDA without a GPU, behind nnc's tables. The runtime's streams are queues, NVRTC keeps the source, and the C++
+ * compiler builds kernels for this machine. cuBLASLt and cuDNN compute in plain loops (tests/cudnn), NCCL among streams.
  *
- * Nothing runs when it is given to a stream. Commands run when the host waits for something, in any order that streams and events
- * allow: which one, the seed decides. So a missing event shows in the result with some seed; and whatever the seed, a checker holds a
- * vector clock against every access to device memory: two accesses of the same bytes, one of them a write, that neither stream order
- * nor an event puts in order are an error. */
+ * Nothing runs when it is given to a stream. Commands run when the host waits for something, in any order that streams and events allow:
+ * which one, the seed decides. So a missing event shows in the result with some seed. Whatever the seed, a checker holds a vector clock
+ * against every access to device memory. Two accesses of the same bytes, one a write, must be ordered by stream or event, or are an
+ * error. */
 #ifndef TEST_CUDA_FAKE_H
 #define TEST_CUDA_FAKE_H
 
@@ -29,8 +29,8 @@ typedef struct fake_card {
 } fake_card;
 extern fake_card fake_gpu;
 
-/* Time as the fake has it, from this call to fake_end: the host's clock (nnc_now_ns) moves on with each call and jumps where the host
- * waits, each stream has one of its own, and work takes as long as its bytes need. Nothing depends on the machine that runs it. */
+/* Time as the fake has it, from this call to fake_end. The host's clock (nnc_now_ns) moves on with each call and jumps where the host
+ * waits. Each stream has one of its own, and work takes as long as its bytes need. Nothing depends on the machine that runs it. */
 typedef struct fake_speeds {
     double up, down, compute; /* bytes a nanosecond */
     bool blocking; /* the host waits for each kernel, as with CUDA_LAUNCH_BLOCKING=1 */
@@ -83,8 +83,8 @@ int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_ac
     int n_access, const char *what);
 void fake_wrong(const char *fmt, ...) NNC_PRINTF(1, 2);
 
-/* check.c: who wrote and read each 64 bytes of device memory, and whether that is ordered before `clock`, the vector clock of an
- * access by `stream` (clock[stream] is its own time). */
+/* check.c: who wrote and read each 64 bytes of device memory, and whether that is ordered before `clock`. This is the vector
+ * clock of an access by `stream` (clock[stream] is its own time). */
 typedef struct fake_shadow fake_shadow;
 fake_shadow *fake_shadow_create(size_t bytes);
 void fake_shadow_destroy(fake_shadow *s);
@@ -96,8 +96,8 @@ const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool wr
 extern const nnc_cuda_nvrtc fake_nvrtc;
 enum { FAKE_ARGS = 512, /* CUDA's 4 KiB of pointers: a concat alone may have more than NNC_KERNEL_ARGUMENTS */
     FAKE_SIZES = 32 };
-/* A kernel of the plan: its blocks (0: not known), bytes of each argument, and the first word of each size by which it calls a function
- * that kernels share. */
+/* A kernel of the plan: its blocks (0: not known) and bytes of each argument. Also the first word of each size by which it calls a
+ * function that kernels share. */
 typedef struct fake_shape {
     long long blocks;
     size_t bytes[FAKE_ARGS];

@@ -1,4 +1,4 @@
-/* tests/cuda_fake/generated.c -- generated graphs on the fake GPU in every precision: unfused, fused and float64 agree within the
+/* tests/cuda_fake/generated.c -- generated graphs on the fake GPU in every precision. Unfused, fused and float64 agree within the
  * stated limits, or within what the conditioning of the outputs explains. */
 #include "session/session.h"
 #include "fake.h"

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/graph.c -- capture and replay. A graph is what each stream was given; a replay gives it again: the part of the first
- * stream to the stream that replays, the others to streams of their own. So the checker sees of a replay what it sees of a run. */
+/* tests/cuda_fake/graph.c -- capture and replay. A graph is what each stream was given, and a replay gives it again. The first stream's
+ * part goes to the stream that replays, the others to streams of their own. So the checker sees of a replay what it sees of a run. */
 #include "internal.h"
 #include <malloc.h>
 #include <stdlib.h>

@@ -95,7 +95,8 @@ int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */
 void fake_until_idle(void);
 bool fake_step(void); /* runs one command; false: none can */
-/* Other processes may know what s has done; s knows what they may know: that, and what this host has seen, of which it tells them. */
+/* Other processes may know what s has done, and s knows what they may know. That is what they say, and what this host has seen, of
+ * which it tells them. */
 void fake_publish(cuda_stream s);
 void fake_hear(cuda_stream s);
 int fake_until_fired(const firing *f);

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/kinds.c -- devices of several kinds, each with its own target, planned for at once: a plan's devices, code and copies;
- * what its verifier refuses; models whose layers are spread over a CPU and GPUs, against float64. */
+/* tests/cuda_fake/kinds.c -- devices of several kinds, each with its own target, planned for at once. Tests a plan's devices, code and
+ * copies, and what its verifier refuses. Models whose layers are spread over a CPU and GPUs are compared with float64. */
 #include "session/session.h"
 #include "../cudnn/plan_text.h"
 #include "help.h"

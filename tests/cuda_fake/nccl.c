@@ -1,10 +1,10 @@
 /* tests/cuda_fake/nccl.c -- the table "nccl" over queue.c: collectives of ranks in one process; of several, nccl_shared.c moves the data.
  *
- * A collective begins on each rank's stream in its turn and ends on all of them together: each stream records that it has arrived, the
- * stream of the last rank that calls waits for these, does the work for all, and the others wait for that. So the order that the
- * checker sees is NCCL's: what a rank gives is read after its stream came there, and what it gets is written before its stream goes on.
- * Ranks that disagree, a rank that never calls (its streams wait for ever) and calls for several ranks of one thread outside a group, with
- * which NCCL would hang, are errors. Sums go from rank 0 on, in f64. */
+ * A collective begins on each rank's stream in its turn and ends on all of them together. Each stream records that it has arrived. The
+ * stream of the last rank that calls waits for these and does the work for all; the others wait for that. So the order that the checker
+ * sees is NCCL's. What a rank gives is read after its stream came there, and what it gets is written before its stream goes on. Errors are
+ * ranks that disagree, and a rank that never calls (its streams wait for ever). So are calls for several ranks of one thread outside a
+ * group, with which NCCL would hang. Sums go from rank 0 on, in f64. */
 #include "internal.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/parallel.c -- n models beside each other, as people write them, trained on the fake GPU: drawn ones against the float64
- * reference of the same graph, and the number of commands of a step, which is that of one model. */
+/* tests/cuda_fake/parallel.c -- n models beside each other, as people write them, trained on the fake GPU. Drawn ones are compared with
+ * the float64 reference of the same graph. A step has as many commands as one model's. */
 #include "api/steps.h"
 #include "session/session.h"
 #include "train/train.h"

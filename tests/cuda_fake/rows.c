@@ -1,5 +1,5 @@
-/* tests/cuda_fake/rows.c -- products of few rows on the fake GPU, fused and unfused against float64: generated shapes, of which few are
- * multiples of a vector, weights in rows along the sum, transposed and batched, with activations inside. */
+/* tests/cuda_fake/rows.c -- products of few rows on the fake GPU, fused and unfused against float64. Generated shapes, few of them
+ * multiples of a vector, have weights in rows along the sum, transposed and batched, with activations inside. */
 #include "session/session.h"
 #include "fake.h"
 #include "help.h"
@@ -13,8 +13,8 @@ enum { PRODUCTS = 10 };
 static const double limit[NNC_PRECISION__COUNT] = {
     [NNC_PRECISION_f32] = 1e-11, [NNC_PRECISION_f16] = 1e-5, [NNC_PRECISION_bf16] = 1e-3};
 
-/* Shapes that the random ones rarely are: groups of several warps, as many results at once as there are, one term too few for a row, one
- * row too many. */
+/* Shapes that the random ones rarely are: groups of several warps, as many results at once as there are. Also one term too few for a
+ * row, one row too many. */
 static const struct {
     int rows, terms, outputs;
 } chosen[] = {{4, 2000, 8}, {3, 1234, 5}, {4, 40, 2112}, {2, 64, 1056}, {3, 7, 9}, {5, 64, 32}};

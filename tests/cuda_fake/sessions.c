@@ -1,5 +1,5 @@
-/* tests/cuda_fake/sessions.c -- a model loaded on the fake GPU and run again and again: first command by command, then as a graph; with
- * every call of the runtime failing once; with a kernel that breaks. */
+/* tests/cuda_fake/sessions.c -- a model loaded on the fake GPU and run repeatedly. First it runs command by command, then as a graph.
+ * Every call of the runtime fails once, and a kernel breaks. */
 #include "help.h"
 #include "runtime/runtime.h"
 #include "test.h"
@@ -318,8 +318,8 @@ TEST(any_call_of_a_session_may_fail)
     CHECK(went > 5); /* those of the capture, of pinned memory, of what is given back */
 }
 
-/* Each call that belongs to a capture fails, and leaves CUDA's last error behind: the run goes on uncaptured, says so, and cuBLASLt and
- * cuDNN, which ask for the last error after their launches, do not take it for theirs. */
+/* Each call that belongs to a capture fails, and leaves CUDA's last error behind. The run goes on uncaptured and says so. cuBLASLt and
+ * cuDNN ask for the last error after their launches, and do not take it for theirs. */
 static const char convs[] =
     "{\"inputs\": {\"x\": [2, 4, 8, 10]}, \"layers\": ["
     "{\"op\": \"conv\", \"in\": \"x\", \"channels\": 8, \"kernel\": 3, "

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/shared.c -- kernels whose dynamic and static shared memory together are near what a block gets unasked (48 KiB): CUDA
- * refuses a launch with more, of which the dynamic part alone may be less. And kernels for a GPU with more of it than this one has. */
+/* tests/cuda_fake/shared.c -- kernels whose dynamic and static shared memory together are near a block's default (48 KiB). CUDA refuses
+ * a launch with more, of which the dynamic part may be less by itself. And kernels for a GPU with more of it than this one has. */
 #include "codegen/codegen.h"
 #include "engines/engines.h"
 #include "fake.h"
@@ -12,8 +12,8 @@
 
 enum { ROWS = 7 };
 
-/* Rows of n floats, whose exponentials lie in shared memory and are read the other way round, times their sum, which the 32 warps of a
- * block combine (128 bytes). */
+/* Rows of n floats, whose exponentials lie in shared memory and are read in reverse. They are multiplied by their sum, which the 32
+ * warps of a block combine (128 bytes). */
 static void put_kernel(nnc_text *t, int n)
 {
     nnc_printf(t,

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/steps.c -- training steps on the fake GPU, against the float64 reference of the same graph: losses, optimizers,
- * accumulation, 16 bits with loss scaling, in orders of streams that differ. */
+/* tests/cuda_fake/steps.c -- training steps on the fake GPU, against the float64 reference of the same graph. Covers losses,
+ * optimizers, accumulation and 16 bits with loss scaling, in orders of streams that differ. */
 #include "api/steps.h"
 #include "session/session.h"
 #include "train/train.h"
@@ -73,7 +73,7 @@ TEST(training_steps_on_a_gpu)
         }
 }
 
-/* Results of half a MiB, as in networks of a real size: kernels compute again what they read (duplicate), residual sums too; statistics
+/* Results of half a MiB, as in networks of a real size. Kernels compute again what they read (duplicate), residual sums too. Statistics
  * are computed in one pass, and several weights are cast at once. */
 static const char large_results[] =
     "{\"inputs\": {\"x\": [4, 8, 32, 32]}, \"layers\": ["
@@ -155,8 +155,8 @@ TEST(whole_steps_are_replayed)
         }
 }
 
-/* Each call of a training fails once, each seventeenth of those that take steps: the training ends with it, or goes on with right numbers
- * where it can do without (a capture), and gives everything back. */
+/* Each call of a training fails once, each seventeenth of those that take steps. The training ends with it, or goes on with right numbers
+ * where it can (a capture), and gives everything back. */
 TEST(any_call_of_a_step_may_fail)
 {
     const way w = {NNC_PRECISION_bf16, 2, 2, "cuda:sm_90"};

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/together.c -- collectives of plans over several GPUs of one process: staged through host memory and by NCCL, with every
- * order of streams that the seeds give; bits of one CPU for each device. */
+/* tests/cuda_fake/together.c -- collectives of plans over several GPUs of one process. They are staged through host memory and go by
+ * NCCL, with every order of streams that the seeds give. The bits are those of one CPU for each device. */
 #include "api/nnc.h"
 #include "help.h"
 #include <math.h>

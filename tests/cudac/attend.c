@@ -1,5 +1,5 @@
-/* tests/cudac/attend.c -- attention in one pass over blocks of keys (schedule/attend.c): lengths that fill no block, narrow and wide heads,
- * masks, keys stored along tokens, heads that share keys, 16 bits, rows that see no key; and what is not attention. */
+/* tests/cudac/attend.c -- attention in one pass over blocks of keys (schedule/attend.c), and what is not attention. Lengths fill no block;
+ * heads are narrow and wide, and share keys. Also masks, keys stored along tokens, 16 bits, and rows that see no key. */
 #include "ct.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* tests/cudac/contract.c -- contractions on tensor cores (schedule/cuda_contract.c): tiles that are full or not, every kind of prologue and
- * epilogue, f16 and bf16; faults that must be found; what is no such contraction; kernels from files. */
+/* tests/cudac/contract.c -- contractions on tensor cores (schedule/cuda_contract.c). Covers full and partial tiles, every kind of prologue
+ * and epilogue, f16 and bf16. Also faults that must be found, what is no such contraction, and kernels from files. */
 #include "ct.h"
 
 #include <string.h>

@@ -198,9 +198,9 @@ void ct_unguard(void *base, size_t bytes)
     munmap(base, nnc_align_up((int64_t)bytes, PAGE) + 2 * PAGE);
 }
 
-/* got is right when it is as near to the answer in f64 as f32 arithmetic can be told to be: a few
- * ulps for each operation, and what the interpreter in f32 is itself wrong by, four times. f64 has no wider answer: its limit leaves room
- * for recurrences of sums that cancel, and is far below f32's rounding. */
+/* got is right when it is as near to the answer in f64 as f32 arithmetic can be. Allowed are a few ulps for each operation, and four
+ * times the error of the interpreter in f32. f64 has no wider answer: its limit leaves room for recurrences of sums that cancel, and is
+ * far below f32's rounding. */
 static bool close_to(nnc_dtype d, const void *got, const void *f32, const void *f64, int64_t i)
 {
     if (!nnc_is_float(d))

@@ -1,4 +1,4 @@
-/* tests/cudac/faults.c -- faults planted in the text are found: without barriers values come from the wrong time, beyond its
+/* tests/cudac/faults.c -- faults planted in the text are found. Without barriers values come from the wrong time; beyond its
  * end a row touches a page that may not be touched. Each set runs well without its fault. */
 #include "ct.h"
 
@@ -196,8 +196,8 @@ static void scale_a_product(char *text)
     replace(text, "const float mul_9 = x5_8 * add_7;", "float mul_9 = x5_8*add_7*1.0001f;");
 }
 
-/* Sums of 128 products over three steps, some of which cancel from hundreds: with these operands one is off by more than four times the
- * interpreter's error, which is right, and a product that is off by a ten-thousandth is wrong. */
+/* Sums of 128 products over three steps, some of which cancel from hundreds. With these operands one is off by more than four times the
+ * interpreter's error, which is right. A product that is off by a ten-thousandth is wrong. */
 TEST(sums_that_cancel)
 {
     for (int fault = 0; fault < 2; fault++) {

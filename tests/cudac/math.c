@@ -1,7 +1,6 @@
-/* tests/cudac/math.c -- accuracy of every function of f32 as CUDA C, against libm in f64: bit patterns of all exponents, all
- * special values, and the neighbourhoods of the places where a method changes. The bounds are those of the CPU's code
- * (docs/math.md), and the results are the CPU's to the bit but for those of the special function unit, which the shim makes as wrong
- * as they may be. */
+/* tests/cudac/math.c -- accuracy of every function of f32 as CUDA C, against libm in f64. Covers bit patterns of all exponents, all special
+ * values, and the neighbourhoods of the places where a method changes. The bounds are those of the CPU's code (docs/math.md), and the
+ * results are the CPU's to the bit. Only those of the special function unit differ, which the shim makes as inaccurate as they may be. */
 #include "ct.h"
 #include "math/formula.h"
 

@@ -1,5 +1,5 @@
-/* tests/cudac/room.c -- rows of which a part stays in shared memory, images of few channels to channels-last, strips of depthwise windows
- * in vectors of eight bytes: on one SM of an H200, so that few rows fill it. */
+/* tests/cudac/room.c -- schedules on one SM of an H200, so that few rows fill it. Covers rows kept in part in shared memory, images
+ * of few channels to channels-last, and strips of depthwise windows in vectors of eight bytes. */
 #include "ct.h"
 
 /* The kernel that `text` became. */
@@ -11,7 +11,7 @@ static const nnc_kgrid *grid_of(ct_set *s, bool fused, const char *text)
     return s->n ? &s->k[s->n - 1]->grid : &none;
 }
 
-/* Columns that fill each thread's vectors, and those that do not; one array and two, of which the second has the first one's memory only
+/* Columns that fill each thread's vectors, and those that do not. One array and two, of which the second has the first one's memory only
  * where that is read no more. */
 TEST(rows_in_registers_and_shared_memory)
 {

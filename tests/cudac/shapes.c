@@ -421,8 +421,8 @@ TEST(sums_of_products)
     ct_all_agree(&s);
 }
 
-/* Products of few rows, of which a group of threads has all rows and several results: sums of one warp and of several, 16-bit and f32
- * operands, terms that fill no vector. */
+/* Products of few rows, of which a group of threads has all rows and several results. Covers sums of one warp and of several, 16-bit
+ * and f32 operands, terms that fill no vector. */
 TEST(products_of_few_rows)
 {
     static const struct {

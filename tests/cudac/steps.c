@@ -10,7 +10,7 @@ static const nnc_kernel *lstm(ct_set *s, const char *type, int steps, int batch,
         hidden);
 }
 
-/* Elements that fill their threads and not, in one pass and several; one row of threads for a sum, and many; rows of the batch in
+/* Elements that fill their threads and not, in one pass and several. One row of threads for a sum, and many. Rows of the batch in
  * blocks of one and of several, or none. */
 TEST(recurrences_by_block)
 {

@@ -12,8 +12,8 @@ typedef struct grad {
     int sums; /* of a point */
 } grad;
 
-/* Rows of whole blocks of places, and with some beyond the end; windows of one row; all elements of a 2x2 window; odd channels; few places;
- * windows that are too wide. */
+/* Rows of whole blocks of places, and with some beyond the end. Windows of one row, all elements of a 2x2 window, odd channels, few places,
+ * and windows that are too wide. */
 static const grad grads[] = {
     {"bf16", 6, 8, 14, 14, 5, 5, {2, 2, 2, 2}, 1, 5},
     {"f16", 3, 6, 19, 23, 5, 3, {2, 0, 1, 2}, 1, 3},

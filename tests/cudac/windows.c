@@ -175,8 +175,8 @@ static int with_runs(const ct_set *s)
     return n;
 }
 
-/* Windows side by side, which one access loads together where they begin as it wants, and element by element where not: widths, rests
- * and beginnings of rows of all kinds. */
+/* Windows side by side, which one access loads together where they begin as it wants, and element by element elsewhere. Widths, rests
+ * and beginnings of rows are of all kinds. */
 TEST(windows_side_by_side)
 {
     static const char *const types[] = {"f32", "f16", "bf16", "f64", "u8", "i32"};

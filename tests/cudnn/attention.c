@@ -1,5 +1,5 @@
-/* tests/cudnn/attention.c -- attention by cuDNN: what the real library answers for GPUs that are not there, against a golden table, and
- * that the rule by which plans name it (nnc_attend_library) says the same. Skipped without cuDNN. NNC_BLESS=1 writes the table. */
+/* tests/cudnn/attention.c -- attention by cuDNN. What the real library answers for GPUs that are not there is compared with a golden
+ * table. The rule by which plans name it (nnc_attend_library) says the same. Skipped without cuDNN. NNC_BLESS=1 writes the table. */
 #include "codegen/codegen.h"
 #include "engines/cudnn_attend.h"
 #include "golden.h"

@@ -1,5 +1,5 @@
-/* tests/cudnn/calls.c -- the engines cudnn and cublaslt over false libraries (fake.h), against float64 loops: which argument goes where,
- * strides, padding, the order of what follows, workspaces, what is given back. */
+/* tests/cudnn/calls.c -- the engines cudnn and cublaslt over false libraries (fake.h), against float64 loops. Covers which argument goes
+ * where, strides, padding, the order of epilogues, workspaces, and what is given back. */
 #include "help.h"
 #include <stdlib.h>
 
@@ -291,7 +291,7 @@ TEST(cudnn_notes)
     gpu_end();
 }
 
-/* 16 bits and tf32 go to the first engine on tensor cores; one that relayouts its tensors is skipped where a later one does not, or where
+/* 16 bits and tf32 go to the first engine on tensor cores. One that relayouts its tensors is skipped where a later one does not, or where
  * its workspace is too large. */
 TEST(cudnn_prefers)
 {

@@ -391,7 +391,7 @@ static void add_scaled(double *restrict to, double by, const double *restrict fr
         to[i] += by * from[i];
 }
 
-/* One output point and one tap: y[k] gets its sum of products over the input channels at x, or gives its part to the gradient of x or w.
+/* One output point and one tap. y[k] gets its sum of products over the input channels at x, or gives its part to the gradient of x or w.
  * w: the tap of the first filter. */
 static void one_tap(const taps *t, double *x, double *w, double *y)
 {

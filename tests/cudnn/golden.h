@@ -10,8 +10,8 @@ bool golden_without_driver(void); /* also where no libcuda.so.1 can be opened, a
 extern const char *const golden_gpu[];
 size_t golden_gpus(void);
 void golden_head(nnc_text *t); /* the version's line */
-/* Compares a table with a file and frees it: of the same version line by line, of another in what is computed at all (a line that ends
- * in "none" is not). NNC_BLESS=1 writes the file. */
+/* Compares a table with a file and frees it. Tables of the same version are compared line by line, others in what is computed at all
+ * (a line that ends in "none" is not). NNC_BLESS=1 writes the file. */
 void golden_check(nnc_text *t, const char *file);
 
 #endif

@@ -15,7 +15,7 @@ void gpu_begin(const char *name, bool driver);
 /* Takes them away; checks that all they made was given back. */
 void gpu_end(void);
 
-/* What is selected for a call when it is loaded within so many bytes of workspace, on the described GPU or (NULL) the current one:
+/* What is selected for a call when it is loaded within so many bytes of workspace, on the described GPU or (NULL) the current one.
  * engine -1: nothing, with the reason. */
 typedef struct selection {
     int64_t engine, workspace; /* bytes that it needs */

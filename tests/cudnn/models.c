@@ -1,5 +1,5 @@
 /* tests/cudnn/models.c -- the rules by which convolutions of models are planned, against the real cuDNN, which answers for GPUs that are
- * not there: within the planned workspace each convolution gets the engine that it would get within much more. In every precision, for
+ * not there. Within the planned workspace each convolution gets the engine that it would get within much more. In every precision, for
  * the architectures that the installed cuDNN supports. */
 #include "engines/engines.h"
 #include "frontend/frontend.h"

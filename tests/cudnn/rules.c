@@ -1,6 +1,6 @@
 /* tests/cudnn/rules.c -- the rules of the engine cudnn on drawn convolutions, against the real cuDNN, which answers for GPUs that are not
- * there: what the rules support has an engine within the planned workspace, and what they decline for its type has none. Skipped where
- * there is no cuDNN. */
+ * there. What the rules support has an engine within the planned workspace. What they decline for its type has none. Skipped where there
+ * is no cuDNN. */
 #include "golden.h"
 #include "help.h"
 #include <stdlib.h>

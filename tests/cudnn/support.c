@@ -1,6 +1,6 @@
-/* tests/cudnn/support.c -- what the real cuDNN answers for GPUs that are not there: which graphs its precompiled engines compute, how
- * many configurations pass nnc's filter, the first plan and its workspace; against a golden table of one version of cuDNN (of others:
- * what is computed at all). Skipped where there is no cuDNN. NNC_BLESS=1 writes the table. */
+/* tests/cudnn/support.c -- what the real cuDNN answers for GPUs that are not there. It says which graphs its precompiled engines
+ * compute, how many configurations pass nnc's filter, the first plan and its workspace. The golden table is of one version of cuDNN
+ * (of others: what is computed at all). Skipped where there is no cuDNN. NNC_BLESS=1 writes the table. */
 #include "cuda/cudnn.h"
 #include "golden.h"
 #include "target/target.h"

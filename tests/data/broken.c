@@ -1,4 +1,4 @@
-/* tests/data/broken.c -- damaged data sets, and options that do not fit them: each is refused with its reason, or read where the damage
+/* tests/data/broken.c -- damaged data sets, and options that do not fit them. Each is refused with its reason, or read where the damage
  * leaves a whole data set. */
 #include "help.h"
 #include <stdlib.h>

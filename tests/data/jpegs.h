@@ -1,5 +1,5 @@
-/* tests/data/jpegs.h -- JPEG files of 12x18 pixels (Pillow, quality 95): at (y, x) red 12 x + 20, green 18 y + 10, blue 7 (x + y) + 15;
- * grey is that red; inks are cyan, magenta, yellow of these numbers, and black 5 y. */
+/* tests/data/jpegs.h -- JPEG files of 12x18 pixels (Pillow, quality 95). At (y, x) red is 12 x + 20, green 18 y + 10, blue 7 (x + y) +
+ * 15; grey is that red. Inks are cyan, magenta, yellow of these numbers, and black 5 y. */
 #ifndef NNC_TESTS_DATA_JPEGS_H
 #define NNC_TESTS_DATA_JPEGS_H
 

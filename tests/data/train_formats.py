@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains on each format that scripts/make_data.py writes, and on scikit-learn's digits where it is installed: accuracies show that pictures
+"""Trains on each format that scripts/make_data.py writes, and on scikit-learn's digits where it is installed. Accuracies show that pictures
 and labels belong together, equal losses that loader threads change nothing.
 
 usage: train_formats.py --nnc=build/nnc [--python=PYTHON with scikit-learn]"""

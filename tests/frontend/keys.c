@@ -1,5 +1,5 @@
-/* tests/frontend/keys.c -- no key is accepted and ignored: two values of each key of each layer type give two graphs; defaults are
- * what the tables state; the keys that every layer takes, and those of groups, blocks, args and inputs, count too. */
+/* tests/frontend/keys.c -- no key is accepted and ignored. Two values of each key of each layer type give two graphs, and defaults
+ * are what the tables state. Keys that every layer takes, and those of groups, blocks, args and inputs, count too. */
 #include "frontend/internal.h"
 #include "schema.h"
 #include "test.h"

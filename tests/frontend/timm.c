@@ -1,6 +1,6 @@
 /* tests/frontend/timm.c -- files of weights with timm's names. The names are made as timm's modules make them (timm 1.0.31:
- * _efficientnet_blocks.py, vgg.py, vision_transformer.py, resnet.py, densenet.py), in the order of its state dicts, which is that of
- * torchvision's: tensor k of the file is weight k of the model. */
+ * _efficientnet_blocks.py, vgg.py, vision_transformer.py, resnet.py, densenet.py). They are in the order of its state dicts, which
+ * is torchvision's: tensor k of the file is weight k of the model. */
 #include "session/session.h"
 #include "ir/ir.h"
 #include "tensors/tensors.h"

@@ -1,5 +1,6 @@
-/* tests/frontend/zoo.c -- the models that people know, against what their authors and torchvision publish: parameters, layers by kind and
- * multiply-adds; names of weights; and the layers that some of them are made of, against numbers of PyTorch's documentation and loops. */
+/* tests/frontend/zoo.c -- the models that people know, against what their authors and torchvision publish. Compared are parameters,
+ * layers by kind, multiply-adds and names of weights. Layers that some of them are made of are compared with numbers of PyTorch's
+ * documentation and with loops. */
 #include "frontend/frontend.h"
 #include "test.h"
 
@@ -16,7 +17,7 @@ typedef struct published {
         *type; /* one of the last weights by its name in torchvision's or Hugging Face's state dict */
 } published;
 
-/* Parameters and multiply-adds ("GFLOPS") of torchvision.models' weights' meta data; those of bert_base and unet are derived: BERT's
+/* Parameters and multiply-adds ("GFLOPS") of torchvision.models' weights' meta data; those of bert_base and unet are derived. BERT's
  * layer has 4 d^2 + 2 d 3072 weights, each used once a token, and two products of 12 heads, 128 x 128 x 64. */
 static const published all[] = {
     {"vgg16", {{0}}, 138357544, 0, 13, 0, 0, 3, 0, 15.47, "classifier.6.weight", "f32[1000,4096]"},

@@ -1,8 +1,8 @@
 /* tests/gen/chain.c -- see chain.h.
  *
- * The allowed error is carried forward: an operand within e of v gives a result within max |f(v +- e) - f(v)| and the operation's
- * own bound. It is first order in e, which is what errors of some ulps are; where a result may be off by a tenth of its size
- * nothing is asked but that NaN stays NaN, and nothing at all after a finite number that the type does not have: e is infinite then. */
+ * The allowed error is carried forward: an operand within e of v gives a result within max |f(v +- e) - f(v)| and the operation's own
+ * bound. It is first order in e, which suits errors of some ulps. Where a result may be off by a tenth of its size, only NaN must
+ * stay NaN. After a finite number that the type does not have e is infinite, and nothing is asked. */
 #include "gen/chain.h"
 
 #include <float.h>

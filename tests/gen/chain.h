@@ -24,9 +24,9 @@ void chain_deinit(chain *c);
 void chain_fill(const chain *c, void *x);
 /* One kernel of it in `a`. NULL: told in the sink. */
 nnc_kernel *chain_lower(const chain *c, const nnc_target *t, chain_math m, nnc_arena *a, nnc_sink *sink);
-/* The answers in f64 for CHAIN_N elements of x, and how far off each may be: every function by what docs/math.md allows this --math,
- * every sum and product by half an ulp, carried along the chain, and the rounding to dtype. `plain` is chain_lower's kernel of
- * --math=exact, whose instructions are the chain's. */
+/* The answers in f64 for CHAIN_N elements of x, and how far off each may be. Every function has what docs/math.md allows this
+ * --math, every sum and product half an ulp. Errors are carried along the chain, and the rounding to dtype is added. `plain` is
+ * chain_lower's kernel of --math=exact, whose instructions are the chain's. */
 void chain_answers(const nnc_kernel *plain, chain_math m, const void *x, double *want, double *allowed);
 /* Compares. False: told in why. */
 bool chain_check(const chain *c, const nnc_kernel *plain, chain_math m, const void *x, const void *y, char why[160]);

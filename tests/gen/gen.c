@@ -167,7 +167,7 @@ static bool jumps(nnc_op op)
            op == OP_mod || (nnc_ops[op].flags & OF_bool && op != OP_isnan && op != OP_isinf);
 }
 
-/* A cast that means the same everywhere and keeps the bound: computed floats are not cut to
+/* A cast that means the same everywhere and keeps the bound. Computed floats are not cut to
  * integers, negative ones not to unsigned, and large integers not to f16. */
 static bool cast_fits(const gen *m, const entry *e, nnc_dtype to, double *mag)
 {

@@ -12,14 +12,13 @@ typedef struct gen_options {
     uint32_t dtypes; /* 1 << DT_x, of inputs and casts; 0 = f32 alone */
     uint32_t classes; /* 1 << CL_x; 0 = all but CL_loop (leaves and fused are never drawn) */
     int64_t max_elements; /* of a value; 0 = 4096 */
-    /* Off (the default) every float value stays within +-16, and is a continuous function of the
-     * inputs wherever rounding can reach: no log of negatives, no division near zero, no floor
-     * or comparison of computed floats, eps of the norms 0.1. So |got - reference| <= c * 16 *
-     * epsilon(dtype) holds with a moderate c (about 10 per node). On: any op on anything; only
-     * runs with the same arithmetic agree (and NaNs abound). */
+    /* Off (the default) every float value stays within +-16, and is a continuous function of the inputs wherever
+     * rounding can reach. There is no log of negatives, no division near zero, no floor or comparison of computed
+     * floats; eps of the norms is 0.1. So |got - reference| <= c * 16 * epsilon(dtype) holds with a moderate c
+     * (about 10 per node). On: any op on anything; only runs with the same arithmetic agree (and NaNs abound). */
     bool wild;
-    /* A third of the steps is what models hold that nobody writes by intent (gen_quirk): operands that change nothing, ops that
-     * undo each other, the same thing twice, residuals around contractions of one row, outputs in the middle, layers that nothing uses. */
+    /* A third of the steps is what models hold that nobody writes by intent (gen_quirk). Operands change nothing, ops undo each other, the
+     * same thing comes twice. Residuals surround contractions of one row, outputs are in the middle, layers are unused. */
     bool quirks;
     bool no_gradients; /* without the ops that only gradients consist of, which ONNX lacks */
 } gen_options;
@@ -40,11 +39,11 @@ void gen_fed_window(nnc_text *t, uint64_t seed, bool pool);
 /* The same for a window whose operand is moved (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
 void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 
-/* A product, ops on its rows (most often softmax, under masks), and a product that sums these rows: of any sizes, f32 or f64, with
- * transposes around it. Not `turned`: all second operands are contiguous. */
+/* A product, ops on its rows (most often softmax, under masks), and a product that sums these rows. They are of any sizes, f32 or
+ * f64, with transposes around. Not `turned`: all second operands are contiguous. */
 void gen_products(nnc_text *t, uint64_t seed, bool turned);
-/* Winograd's convolution with a bias, and an activation or a residual: odd extents, borders on some sides, channels that fill no vector,
- * blocks of several images or of rows, the last of them in part. turned: row-major. */
+/* Winograd's convolution with a bias, and an activation or a residual. Extents are odd, borders on some sides, channels fill no vector,
+ * and blocks are of several images or of rows, the last in part. turned: row-major. */
 void gen_winograd(nnc_text *t, uint64_t seed, bool turned);
 
 /* Convolutions channels last, the second of them depthwise, with ops after each, and often a sum at the end: of any windows, f32 or f64.
@@ -68,8 +67,8 @@ nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink);
 void gen_copy(nnc_graph *h, const nnc_graph *g, const nnc_node *n, nnc_ref *map);
 
 typedef bool gen_fails(const nnc_graph *g, void *ctx);
-/* Makes g small: an output less at a time, then inputs in place of nodes, as long as `fails` holds; for half a minute at most. Takes g,
- * returns what is left. */
+/* Makes g small: an output less at a time, then inputs instead of nodes, as long as `fails` holds. Takes half a minute at most. Takes
+ * g, returns what is left. */
 nnc_graph *gen_shrink(nnc_graph *g, gen_fails *fails, void *ctx, nnc_sink *sink);
 /* Runs a test's check on g. Where a CHECK in it fails, prints the smallest graph for which one does; of each program the first time. Takes
  * g. */

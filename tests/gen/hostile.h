@@ -1,5 +1,5 @@
-/* tests/gen/hostile.h -- kernels whose text somebody changed: numbers and words of real kernels replaced by others, as they pass the
- * verifier; and memory that stops what leaves its buffers. */
+/* tests/gen/hostile.h -- kernels whose text somebody changed: numbers and words of real kernels are replaced by others, as they pass
+ * the verifier. Memory stops what leaves its buffers. */
 #ifndef NNC_TESTS_HOSTILE_H
 #define NNC_TESTS_HOSTILE_H
 

@@ -30,7 +30,7 @@ entry *gen_pick(gen *m); /* late ones more often */
 /* A generated weight in [shift - scale, shift + scale]. */
 nnc_ref gen_weight(gen *m, nnc_dtype d, int rank, const int64_t *dim, double scale, double shift);
 
-/* quirk.c: what models hold that nobody would write by intent: neutral and decided operands, ops undone by the next, the same thing
+/* quirk.c: what models hold that nobody would write by intent. Neutral and decided operands, ops undone by the next, the same thing
  * twice, residuals around contractions of one row. */
 void gen_quirk(gen *m);
 

@@ -1,6 +1,6 @@
-/* tests/gen/quirk.c -- what models hold that nobody would write by intent, and what rewrites of graphs therefore meet: constants that
- * change nothing or decide a bound, ops that the next one undoes, the same thing twice, windows and axes of one element, sums around
- * contractions of one row. */
+/* tests/gen/quirk.c -- what models hold that nobody would write by intent, and what rewrites of graphs therefore meet. Constants
+ * change nothing or decide a bound, the next op undoes one, the same thing comes twice. Windows and axes have one element; sums
+ * surround contractions of one row. */
 #include "gen/internal.h"
 
 #include <math.h>

@@ -11,10 +11,10 @@ nnc_kernel *gen_widened(const nnc_kernel *k, nnc_arena *arena);
 /* A copy of an operand for the widened kernel; nnc_free. */
 void *gen_widen(const nnc_kbuf *b, const void *data);
 void gen_interpret(const nnc_kernel *k, void *const *arg);
-/* Is `got`, element i of k's buffer `of` after a run on operands gen_fill_operand(&k->buf[j], seed + j), as near to the answer in f64 as
- * rounding lets it be? Long sums that cancel, sums of such sums, and 16-bit states that later steps multiply lose more than a few ulps.
- * The limit is four times the largest error that the interpreter has at this element over sixteen draws of neighbouring operands. Of
- * errors spread as a Gauss curve, one in about a million is above it. False without an f64 answer. */
+/* Is `got`, element i of k's buffer `of`, as near to the f64 answer as rounding lets it be? The run was on operands
+ * gen_fill_operand(&k->buf[j], seed + j). Long sums that cancel, sums of such sums, and 16-bit states that later steps multiply lose
+ * more than a few ulps. The limit is four times the largest error that the interpreter has at this element over sixteen draws of
+ * neighbouring operands. Of errors spread as a Gauss curve, one in about a million is above it. False without an f64 answer. */
 bool gen_is_rounding(const nnc_kernel *k, uint64_t seed, const nnc_kbuf *of, int64_t i, double got);
 
 #endif

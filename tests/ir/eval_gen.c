@@ -1,6 +1,5 @@
-/* tests/ir/eval_gen.c -- properties of the reference on generated graphs: the same numbers on
- * any number of threads, after a print and a parse, and with every named op replaced by its
- * lowering; clean failure wherever memory runs out. */
+/* tests/ir/eval_gen.c -- properties of the reference on generated graphs. Numbers are the same on any number of threads,
+ * after a print and a parse, and with every named op replaced by its lowering. It fails cleanly wherever memory runs out. */
 #include "eval_util.h"
 #include "gen/gen.h"
 

@@ -1,5 +1,5 @@
-/* tests/llvm/bodies.c -- random bodies over extreme values as machine code: to the bit what the interpreter says where
- * no function rounds, and inside their ranges where one does; with fused multiply-add and without, wide vectors and scalars. */
+/* tests/llvm/bodies.c -- random bodies over extreme values as machine code. They give the interpreter's bits where no function
+ * rounds, and lie inside their ranges where one does. Tested with and without fused multiply-add, as wide vectors and scalars. */
 #include "kb.h"
 
 #include "gen/body.h"

@@ -522,7 +522,7 @@ TEST(pooling_with_guards)
             }
 }
 
-/* Loads of rows and of every second element read nothing before the first or after the last one that they may: the operand lies
+/* Loads of rows and of every second element read nothing before the first or after the last one that they may. The operand lies
  * between two pages that nobody may touch, at the one and then at the other. */
 TEST(windows_stay_in_their_operand)
 {
@@ -696,8 +696,7 @@ static void shifted_rows(int64_t rows, int64_t n, int64_t first)
     kb_done(&b, j, 32, 0);
 }
 
-/* A row that is not there is read as zeros, without a mask, whose load of a page that is not there either takes hundreds of
- * nanoseconds. */
+/* A row that is not there is read as zeros, without a mask. A masked load of a page that is not there takes hundreds of nanoseconds. */
 TEST(absent_rows_are_zeros)
 {
     nnc_target t = target(0);
@@ -740,9 +739,8 @@ TEST(ends_of_rows_in_place)
         }
 }
 
-/* Rows with non-temporal stores and prefetching: only the result goes past the caches, not what the last stage
- * reads again; the next row is asked for where the exponentials are computed, in both copies of
- * the code. */
+/* Rows with non-temporal stores and prefetching. Only the result goes past the caches, not what the last stage
+ * reads again. The next row is prefetched where the exponentials are computed, in both copies of the code. */
 TEST(rows_from_memory)
 {
     nnc_target t = target(0);

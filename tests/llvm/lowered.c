@@ -1,6 +1,5 @@
-/* tests/llvm/lowered.c -- what nnc_lower makes of random graphs, for the host: all kernels of a
- * graph in one object, each run as machine code and by the interpreter on the same data. Any op
- * on any type, with schedules as users get them. */
+/* tests/llvm/lowered.c -- what nnc_lower makes of random graphs, for the host. All kernels of a graph are in one object; each
+ * runs as machine code and by the interpreter on the same data. Any op on any type, with schedules as users get them. */
 #include "kb.h"
 #include "gen/gen.h"
 #include "gen/rounding.h"
@@ -499,7 +498,7 @@ TEST(blocks_of_terms)
     }
 }
 
-/* A graph of one fused linear of `rows` rows, of `depth` terms and `outputs` results, with the epilogue %z -> %y, which may read %s, of the
+/* A graph of one fused linear of `rows` rows, of `depth` terms and `outputs` results, with the epilogue %z -> %y. That may read %s, of the
  * result's shape, and %b, of a row's. */
 static void few_rows_text(
     nnc_text *t, const char *type, int rows, int outputs, int depth, const char *epilogue)
@@ -695,8 +694,8 @@ TEST(drawn_prologues)
     }
 }
 
-/* Panels with schedules that are never chosen: filled for each unit; of one point; last blocks and strips that are cut; windows, whose
- * elements are stored for each place that reads them. */
+/* Panels with schedules that are never chosen: filled for each unit, or of one point. Last blocks and strips are cut; elements of
+ * windows are stored for each place that reads them. */
 TEST(panels_of_any_schedule)
 {
     static const char *const schedule[] = {
@@ -875,8 +874,8 @@ TEST(contraction_with_a_long_epilogue)
     nnc_text_deinit(&t);
 }
 
-/* Functions after the sums of a strip, whose points are a loop: whole strips and shorter ones, parts of vectors, short sums and such in
- * pieces, operands per row, per column and per result. */
+/* Functions after the sums of a strip, whose points are a loop. Covers whole strips and shorter ones, parts of vectors, short sums and
+ * such in pieces, operands per row, per column and per result. */
 TEST(functions_after_strips)
 {
     static const char *const epilogue[] = {"%o = silu %z", "%a = add %z, %s\n%o = sigmoid %a",

@@ -310,8 +310,8 @@ static bool differ(const float *y, const float *z, bool exact, int64_t *differin
     return false;
 }
 
-/* Machine code with fused multiply-add and the interpreter run the same steps: equal to the bit, but for those of may_differ, of
- * which few results differ, by 2^-20 or where they are subnormal. NNC_EXHAUSTIVE as above. */
+/* Machine code with fused multiply-add and the interpreter run the same steps, so they are equal to the bit. Of may_differ few
+ * results differ, by 2^-20 or where they are subnormal. NNC_EXHAUSTIVE as above. */
 TEST(math_equals_the_interpreter)
 {
     static const struct form forms[] = {{"", 0, 0, 0}, {" exact", KH_exact, 0, 0},

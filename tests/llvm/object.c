@@ -1,6 +1,5 @@
-/* tests/llvm/object.c -- the object loader and the engine over it. Objects are damaged in every
- * way that a byte can be: the loader accepts or refuses, and never reads or writes outside its
- * memory (run under AddressSanitizer). Damaged code is not run. */
+/* tests/llvm/object.c -- the object loader and the engine over it. Objects are damaged in every way that a byte can be. The loader
+ * accepts or refuses them, and never reads or writes outside its memory (run under AddressSanitizer). Damaged code is not run. */
 #include "kb.h"
 #include "plan/plan.h"
 

@@ -1,6 +1,5 @@
-/* tests/llvm/ref.c -- walks a kernel point by point, as the kernel IR's comment defines it, in
- * f64 rounded to the type after every operation: an oracle that shares nothing with the emitter
- * or the interpreter. */
+/* tests/llvm/ref.c -- walks a kernel point by point, as the kernel IR's comment defines it, in f64 rounded
+ * to the type after every operation. This oracle shares nothing with the emitter or the interpreter. */
 #include "kb.h"
 
 #include <math.h>

@@ -152,8 +152,8 @@ static bool winograd(int channels, int side, const char *epilogue, kb_code *c)
     return ok;
 }
 
-/* Points are the same code for any blocks of rows and of channels, and with the rows at the end of an image; results, too, where no tile's
- * columns are cut. */
+/* Points are the same code for any blocks of rows and of channels, and with the rows at the end of an image. So are results where no
+ * tile's columns are cut. */
 TEST(points_share_code)
 {
     enum { POINTS, PRODUCT, RESULTS };

@@ -1,5 +1,5 @@
-/* tests/llvm/threads.c -- the emitter is used by many threads at once: each gets the bytes that one thread alone gets, of code that it
- * compiles beside others, and of code that one of them compiles for all. */
+/* tests/llvm/threads.c -- the emitter is used by many threads at once. Each gets the bytes that one thread alone gets, of code that it
+ * compiles beside others, and of code that one compiles for all. */
 #include "kb.h"
 
 #include <pthread.h>

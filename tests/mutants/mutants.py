@@ -2,12 +2,12 @@
 """tests/mutants/mutants.py -- does a test notice when a condition is taken away?
 
 table.txt lists single conditions: a file, a line of it that is there once, and what stands in its place (default: the condition is
-false). For each, this builds the mutant in a folder of its own and runs the programs named for the file's folder, cheapest first, until
-one fails. A line that is no longer there once is an error, which scripts/lint.sh checks: the table moves with the code.
+false). For each, this builds the mutant in a folder of its own. It runs the programs named for the file's folder, cheapest first, until one
+fails. A line that is no longer there once is an error, which scripts/lint.sh checks: the table moves with the code.
 
     python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--missed] [--result tests/mutants/result.txt]
 
-result.txt has the last result of each row of the table: the test that noticed, `not run`, or NOBODY: then a test is missing, or the
+result.txt has the last result of each row of the table: the test that noticed, `not run`, or NOBODY. With NOBODY a test is missing, or the
 condition decides nothing and can go. With --missed only rows are built that no test noticed or that have not run.
 """
 import argparse

@@ -194,7 +194,7 @@ static nnc_graph *step_of(const net_case *c, const nnc_graph *g, nnc_text *why, 
 
 /* Is each output off by no more than rounding explains, and a few units in the last place? The draws may have met single elements with
  * little luck: 100 times their mean square m. Where outputs of one element are spread as a Gauss curve, one in 500 is beyond that after
- * three draws, and one in 30 million after sixteen (the F distribution with 1 and 3 or 16 degrees of freedom). */
+ * three draws, one in 30 million after sixteen. (The F distribution with 1 and 3 or 16 degrees of freedom.) */
 static bool is_explained(
     const nnc_graph *g, const api_data *d, const api_run *r, const moments *m, nnc_text *why)
 {
@@ -352,8 +352,8 @@ static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_si
 
 /* ---- through the commands -------------------------------------------------------------------------------------------------- */
 
-/* Groups of flags that a command takes, a letter each: g --mode, k training, c compiling, s planning, p debugging, t timing, q percentile,
- * e machine, x compare, n tolerance, f formats, v verbose, h all commands'. NULL: not a command of the program. */
+/* Groups of flags that a command takes, a letter each. g --mode, k training, c compiling, s planning, p debugging, t timing, q percentile,
+ * e machine, x compare. n tolerance, f formats, v verbose, h all commands'. NULL: not a command of the program. */
 static const struct {
     const char *action, *groups;
 } commands[] = {
@@ -439,8 +439,8 @@ static void word(line *l, const char *fmt, ...)
     l->argv[l->n] = NULL;
 }
 
-/* A gradient that cancels to 0 differs from float64's by any factor: a limit of one's own, which switches off the measure of its
- * conditioning, says nothing about a step. */
+/* A gradient that cancels to 0 differs from float64's by any factor. A limit of one's own switches off the measure of its
+ * conditioning, and says nothing about a step. */
 static bool is_idle_tolerance(const net_flags *f, int factor)
 {
     return factor == NF_other && f->at[NF_mode] &&
@@ -468,7 +468,7 @@ static double number(const cJSON *o, const char *key)
     return cJSON_IsNumber(v) ? v->valuedouble : NAN;
 }
 
-/* Does a report as JSON add up? The rows of a profile, idle time among them, are all streams' time; no device is busy for longer than an
+/* Does a report as JSON add up? The rows of a profile, idle time among them, are all streams' time. No device is busy for longer than an
  * iteration of its strategy takes. Times have six decimals. */
 static bool adds_up(const char *command, const cJSON *j)
 {

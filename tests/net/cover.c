@@ -1,5 +1,5 @@
 /* tests/net/cover.c -- counts of what random files draw, so that a layer type, key, dtype or flag that the generator cannot reach is
- * known: the tables are the frontend's own, and a new row must be drawn as well. */
+ * known. The tables are the frontend's own, and a new row must be drawn as well. */
 #include "frontend/frontend.h"
 #include "frontend/internal.h"
 #include "net.h"

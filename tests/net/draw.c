@@ -1,5 +1,5 @@
 /* tests/net/draw.c -- random model files. Layers are drawn from the frontend's own table, so that a new row of layers.def or ops.def is
- * drawn as soon as it is there; their keys are filled by kind, with what is known of the value they work on. After each layer the whole
+ * drawn as soon as it is there. Their keys are filled by kind, with what is known of the value they work on. After each layer the whole
  * file is parsed: a layer that the frontend refuses is taken back, and its message must name file and line. */
 #include "frontend/frontend.h"
 #include "frontend/internal.h"
@@ -330,8 +330,8 @@ static const char *earlier(draw *d)
                                                   : (int)roll(d, (uint32_t)d->n_name)];
 }
 
-/* A value that fits the one that the next layer works on, as concats and sums of branches need it: equal but for its number of
- * channels. NULL: none was met. */
+/* A value that fits the one that the next layer works on, as concats and sums of branches need it. It is equal but for its
+ * number of channels. NULL: none was met. */
 static const char *fitting_value(draw *d)
 {
     for (int tries = 0; tries < 8; tries++) {

@@ -1,4 +1,4 @@
-/* tests/net/lines.c -- command lines at random, and files of every kind with damaged bytes: each ends with a documented exit code and
+/* tests/net/lines.c -- command lines at random, and files of every kind with damaged bytes. Each ends with a documented exit code and
  * says why, and never with a signal or 70. The flags are those that `nnc COMMAND --help` lists. */
 #include "net.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* tests/net/net.c -- every model with flags that a covering array combines, random model files with random flags, and the files that such
  * runs once failed on.
  *
- * NNC_NET_CASES=FROM-TO runs these random files (default: test_draws of 500, fewer under a sanitizer); NNC_NET_SAVE=DIR writes each failing
+ * NNC_NET_CASES=FROM-TO runs these random files (default: test_draws of 500, fewer under a sanitizer). NNC_NET_SAVE=DIR writes each failing
  * case, made small, into a file there; one that stays goes to tests/net/found with the bug's fix. */
 #include "net.h"
 

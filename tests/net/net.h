@@ -1,6 +1,6 @@
-/* tests/net/net.h -- what users type: model files and flags drawn at random or paired by a covering array, each checked through the
- * library and through the commands themselves, which run inside this process. A case that crashes or hangs ends its worker process
- * only; a failing case is made smaller and printed as a model file for tests/net/found. */
+/* tests/net/net.h -- what users type: model files and flags drawn at random or paired by a covering array. Each is checked through
+ * the library and through the commands themselves, which run inside this process. A case that crashes or hangs ends its worker
+ * process only; a failing case is made smaller and printed as a model file for tests/net/found. */
 #ifndef NNC_TESTS_NET_H
 #define NNC_TESTS_NET_H
 
@@ -78,7 +78,7 @@ int net_command(const char *dir, const char *const *argv, nnc_text *out, nnc_tex
 /* ---- random model files ------------------------------------------------------------------------------------------------- */
 
 /* A model file as JSON text (free), sound and accepted by the frontend. `rejected` counts drawn layers that the frontend refused, each of
- * which must have a located message; otherwise *why says what was wrong and the result is NULL. */
+ * which must have a located message. Otherwise *why says what was wrong and the result is NULL. */
 char *net_draw(uint64_t seed, int *rejected, nnc_text *why);
 /* The "doc" of a model file that is sound with --set=width=3 too, and is checked so. */
 #define NET_SET "to be run with --set=width=3"
@@ -102,8 +102,8 @@ typedef bool net_job(uint64_t index, const char *dir, void *ctx, nnc_text *why);
 int net_run(uint64_t from, uint64_t to, int workers, int seconds, net_job *job, void *ctx,
     void (*failed)(uint64_t index, const char *why, void *ctx));
 
-/* Sets what a worker's commands find: GPUs are compiled for without their libraries, so that a case takes milliseconds and says the same
- * everywhere; the cache of machine code that all tests share, or one in its folder. */
+/* Sets what a worker's commands find. GPUs are compiled for without their libraries, so that a case takes milliseconds and says the same
+ * everywhere. The cache of machine code is the one that all tests share, or one in its folder. */
 void net_surroundings(const char *dir);
 
 /* The smallest text found for which fails(text) still holds; the result is the caller's (free). */

@@ -1,5 +1,5 @@
-/* tests/net/shrink.c -- makes a failing model file small: takes away members and elements one at a time, then lowers numbers, as long as it
- * still fails, until nothing more goes. */
+/* tests/net/shrink.c -- makes a failing model file small. It takes away members and elements one at a time, then lowers numbers, as long as
+ * it still fails, until nothing more goes. */
 #include "net.h"
 
 #include <stdlib.h>

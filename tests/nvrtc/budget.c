@@ -12,8 +12,8 @@ enum { ROUTINE_REGISTERS = 16, OP_CALL = 0x144 };
 enum { WINDOW_REGISTERS = 128 };
 /* One that goes from row to row has the next one loaded meanwhile: six blocks of 64 an SM. */
 enum { WALK_REGISTERS = 168 };
-/* A point that one thread computes keeps its tmp buffers in arrays of its own: in registers up to so many bytes, beyond it in local memory
- * on purpose (what many threads keep there lies side by side, which shared memory has no room for). */
+/* A point that one thread computes keeps its tmp buffers in arrays of its own, in registers up to so many bytes. Beyond it they are in
+ * local memory on purpose: many threads' data is adjacent there, and shared memory has no room for it. */
 enum { REGISTER_TMP = 64, ARRAY_REGISTERS = 128 };
 
 typedef struct schedule {
@@ -245,8 +245,8 @@ static bool as_wide(const widths *w, nnc_kop what, const int bits[CUBIN_WIDTHS])
 
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
 
-/* Registers for the sums of scores and results, for what they are summed from, and for addresses: as many as the schedule counts on for
- * its resident blocks, and the reads of two steps of a loop. */
+/* Registers for the sums of scores and results, for what they are summed from, and for addresses. They are as many as the schedule
+ * counts on for its resident blocks, and the reads of two steps of a loop. */
 static int attend_registers(const nnc_kernel *k)
 {
     nnc_attend a;
@@ -283,8 +283,8 @@ static const char *check_attend(const nnc_kernel *k, const nnc_cubin_kernel *c, 
 
 /* ---- contractions -------------------------------------------------------------------------------------------------- */
 
-/* A step's products on tensor cores, 16 rows by 8 columns by 16 terms each; the ops before and after them, for each element that a thread
- * has, which are unrolled. Nothing is in local memory. */
+/* A step's products on tensor cores, 16 rows by 8 columns by 16 terms each. The ops before and after them, for each element that a thread
+ * has, are unrolled. Nothing is in local memory. */
 static const char *check_contract(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
 {
     cu_contract x;

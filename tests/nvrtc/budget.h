@@ -9,7 +9,7 @@
  * the code, tails and slow paths with it, is at most CODE_TIMES as much and CODE_FIXED.
  *
  * The numbers were fitted to the kernels of models and of the usual seed's graphs. Kernels of other graphs may have twice the instructions
- * and registers, and NVRTC may join or divide their accesses: loops that are unrolled without end are still found.
+ * and registers, and NVRTC may join or divide their accesses. Loops that are unrolled without end are still found.
  *
  * Of all kernels: arrays that stay in local memory, registers that ran out, and unknown instructions that branch or reach memory. */
 #ifndef TEST_NVRTC_BUDGET_H

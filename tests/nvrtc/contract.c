@@ -1,5 +1,5 @@
-/* tests/nvrtc/contract.c -- machine code of contractions on tensor cores, in every tile that the schedule chooses: products as the schedule
- * counts them, no stack, registers for the resident threads that it counts on. */
+/* tests/nvrtc/contract.c -- machine code of contractions on tensor cores, in every tile that the schedule chooses. Products are as the
+ * schedule counts them; there is no stack, and registers suffice for the resident threads that it counts on. */
 #include "budget.h"
 #include "codegen/codegen.h"
 #include "compile.h"

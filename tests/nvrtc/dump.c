@@ -1,5 +1,5 @@
-/* tests/nvrtc/dump.c -- what --dump-dir says of the machine code: each kernel of the plan once and in its order, with the layers of its
- * launches and the counts of its own code; and what stands above each kernel of the source, which NVRTC compiles as it is written. */
+/* tests/nvrtc/dump.c -- what --dump-dir says of the machine code. Each kernel of the plan is there once and in its order, with the
+ * layers of its launches and the counts of its own code. NVRTC compiles what stands above each kernel of the source as it is written. */
 #include "compile.h"
 #include "cuda/cuda.h"
 #include "plan/plan.h"

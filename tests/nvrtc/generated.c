@@ -1,7 +1,6 @@
-/* tests/nvrtc/generated.c -- the same budget for the kernels of random graphs, for whole GPUs and for small ones of the same architectures,
- * where graphs of this size fill all threads and so run in vectors. NNC_GRAPHS in the environment says how many graphs (100;
- * 12 under a sanitizer, which looks at nnc and not at the code).
- * (tests/cudac runs such kernels on this machine for their numbers.) */
+/* tests/nvrtc/generated.c -- the same budget for the kernels of random graphs, for whole GPUs and for small ones of the same architectures.
+ * On these, graphs of this size fill all threads and so run in vectors. NNC_GRAPHS in the environment says how many graphs (100; 12 under a
+ * sanitizer, which looks at nnc and not at the code). (tests/cudac runs such kernels on this machine for their numbers.) */
 #include "compile.h"
 #include "target/target.h"
 #include "test.h"

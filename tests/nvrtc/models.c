@@ -1,5 +1,6 @@
-/* tests/nvrtc/models.c -- what NVRTC makes of every generated kernel of every model, at full size, on four architectures: nothing spilled,
- * nothing in local memory but a slow sine's table, accesses as wide as the schedules say, registers and instructions within the budget. */
+/* tests/nvrtc/models.c -- what NVRTC makes of every generated kernel of every model, at full size, on four architectures. Nothing is
+ * spilled, nothing is in local memory but a slow sine's table. Accesses are as wide as the schedules say, registers and instructions
+ * within the budget. */
 #include "budget.h"
 #include "compile.h"
 #include "plan/plan.h"

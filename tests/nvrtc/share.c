@@ -6,12 +6,12 @@
 #include "test.h"
 #include <pthread.h>
 
-/* Budgets. Threads of an SM: how many its registers and shared memory have room for; fewer where a thread loads a row of a window while it
- * sums the one before. Launches that move as much as these many bytes take
- * longer than their start; shares of smaller ones are mostly latency. */
+/* Budgets. Threads of an SM: how many its registers and shared memory have room for. Fewer where a thread loads a row of a window while it
+ * sums the one before. Launches that move as much as these many bytes take longer than their start; shares of smaller ones are mostly
+ * latency. */
 enum { LEAST_THREADS = 512, LEAST_WALKS = 384, LARGE = 64 << 20 };
 /* least_share: averages over 196 floats, of which a warp has one vector a thread in flight. least_seen: NVRTC loads once what stages of a
- * short row load again, and what neighbouring windows share; a loop that the reader missed would have a small part of its loads. */
+ * short row load again, and what neighbouring windows share. A loop that the reader missed would have a small part of its loads. */
 static const double least_share = 0.4, least_seen = 0.45;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,7 +1,7 @@
 /* tests/nvrtc/windows.c -- machine code of windows: depthwise convolutions between two 1x1 ones, as mobile nets have them, and pooling.
- * Nothing is spilled or in local memory, results of 16 bits are stored by 64 or 128 bits, instructions for each result on the full path,
- * all rows of the window with it, stay under a budget, and the
- * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
+ * Nothing is spilled or in local memory, and results of 16 bits are stored by 64 or 128 bits. Instructions for each result on the full
+ * path, with all rows of the window, stay under a budget. The kernel is there rather than a library's call. Windows that lie side by
+ * side along memory are loaded by 128 bits, too. */
 #include "gpu_share.h"
 #include "session/session.h"
 #include "cuda/cuda.h"
@@ -18,8 +18,8 @@ typedef struct window {
 } window;
 
 /* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. A copy leaves 31
- * instructions for a result of 16 bits with stride 1. Those of 5x5 windows are computed row by row: 25 multiply-adds, 2.4 conversions and
- * loads of the source in strips of 7 (3 in strips of 4), 1 to add the bias, 1 to convert and store, 1 for the loop and the edges; and 2 of
+ * instructions for a result of 16 bits with stride 1. Those of 5x5 windows are computed row by row. 25 multiply-adds, 2.4 conversions and
+ * loads of the source in strips of 7 (3 in strips of 4), 1 to add the bias, 1 to convert and store. 1 for the loop and the edges; and 2 of
  * relu6. On an sm_100 3x3 windows are, too. An sm_75 has the time for 113 instructions, an sm_80 for 47: strips of a row. */
 static const window windows[] = {
     {"f32", 32, 112, 3, 1, 31},

@@ -23,8 +23,8 @@ ROWS = os.path.join(HERE, "..", "..", "src", "onnx", "ops.def")
 EXPECTED = os.path.join(HERE, "expected.txt")
 FLAGS = {"reference": ["--reference"], "interpreter": ["--no-llvm", "--quiet"], "llvm": [], "cuda": ["--target=cuda"]}
 RESULT = {0: "agrees", 1: "differs", 3: "refused"}
-# Operators of inference of vision models and transformer encoders, of which LEAST percent of the tests must agree on every device, without
-# those in types that nnc does not have.
+# Operators of inference of vision models and transformer encoders. LEAST percent of their tests must agree on every device, without those
+# in types that nnc does not have.
 NAMED = set("""Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Celu Clip Cos Cosh Div
     Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Hardmax IsInf IsNaN LeakyRelu Less LessOrEqual Log LogSoftmax
     Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt

@@ -2,7 +2,7 @@
 #include "writer.h"
 #include <stdlib.h>
 
-/* Adds one statement: an input "f32 x 0 3" or "i64 x 0 3", weights "floats w 3 4", the numbers "ints n 0 1", outputs "return y z", or a
+/* Adds one statement: an input "f32 x 0 3" or "i64 x 0 3", weights "floats w 3 4", the numbers "ints n 0 1", outputs "return y z". Or a
  * node "y z = Op(a b) axis=1" as om_node takes it. */
 static void add(om *m, char *s)
 {

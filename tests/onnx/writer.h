@@ -30,8 +30,8 @@ void om_tensor(
 void om_floats(om *m, const char *name, const char *dims,
     float scale); /* an initializer of 0, 1, -2, 3, -4 ... times scale */
 void om_ints(om *m, const char *name, int n, const int64_t *v); /* an initializer i64[n] */
-/* A node. Names between blanks, "-" for one left out; attributes "axis=1 pads=1,1,0,0 alpha=0.5 mode='linear' to=[1]
- * a=[0.5,1.0] w=['x','y'] equation=i,j->ij": a number with a point is a float, several numbers or brackets a list, all else a word. */
+/* A node. Names between blanks, "-" for one left out. Attributes are "axis=1 pads=1,1,0,0 alpha=0.5 mode='linear' to=[1] a=[0.5,1.0]
+ * w=['x','y'] equation=i,j->ij". A number with a point is a float, several numbers or brackets a list, all else a word. */
 void om_node(om *m, const char *op, const char *in, const char *out, const char *attrs);
 void om_put_node(nnc_text *graph, int field, const char *op, const char *domain, const char *in,
     const char *out, const char *attrs);

@@ -4,7 +4,7 @@
 #include "kernel/kernel.h"
 #include "schedule/schedule.h"
 
-/* A batch norm's gradient is one kernel where its channels fill the GPU. 64 channels are 64 blocks for 132 SMs: the sums, divided over
+/* A batch norm's gradient is one kernel where its channels fill the GPU. 64 channels are 64 blocks for 132 SMs. The sums, divided over
  * blocks, and the rest take less in a kernel each, though one of all takes less than one for each op. */
 TEST(sums_apart_from_the_rest)
 {
@@ -97,8 +97,8 @@ static int64_t lstm_ns(int steps, int batch, int hidden)
     return ns;
 }
 
-/* Steps follow each other. Of few rows a step is its barrier and the weights, of 4 MB, that a cluster reads from the L2 cache; of many, as
- * many blocks as there are SMs go through it at once, and the rest after them. */
+/* Steps follow each other. With few rows a step is its barrier and the weights, of 4 MB, that a cluster reads from the L2 cache. With
+ * many, as many blocks as there are SMs go through it at once, and the rest after them. */
 TEST(recurrences_take_their_steps)
 {
     const int64_t one = lstm_ns(64, 8, 512), twice = lstm_ns(128, 8, 512);

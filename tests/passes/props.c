@@ -1,6 +1,5 @@
-/* tests/passes/props.c -- what holds for passes on any graph: results stay, the accounts are exact
- * (the driver fails otherwise, and here they are added up again over all passes), a second run
- * changes nothing, memory may run out anywhere. */
+/* tests/passes/props.c -- what holds for passes on any graph. Results stay, a second run changes nothing, and memory may run
+ * out anywhere. The accounts are exact: the driver fails otherwise, and here they are added up again over all passes. */
 #include "gen/gen.h"
 #include "help.h"
 #include "kernel/kernel.h"
@@ -15,7 +14,7 @@ static nnc_status run_passes(nnc_graph **g, int level, const char *const *only, 
     return nnc_passes_run(g, &o, r, test_sink);
 }
 
-/* Beyond its limit an output may be off by what rounding alone does to it, FACTOR times as much in the mean square of ROUNDINGS draws. */
+/* Beyond its limit an output may be off by what rounding does to it, FACTOR times as much in the mean square of ROUNDINGS draws. */
 enum { ROUNDINGS = 16, FACTOR = 16 };
 
 /* Evaluates with generated inputs, with simulated rounding or without (NULL); values of each output are the caller's. */
@@ -685,8 +684,8 @@ static int remarks_with(const nnc_remarks *r, bool applied, const char *words)
     return n;
 }
 
-/* A batch norm of a batch: on a GPU its sums over channels that lie last are divided over blocks, which no kernel can do that goes on to
- * normalise; one block can have rows that fill the GPU whole. */
+/* A batch norm of a batch. On a GPU its sums over innermost channels are divided over blocks, which no kernel can do that goes on to
+ * normalise. One block can have rows that fill the GPU whole. */
 TEST(sums_that_fill_a_gpu)
 {
     static const struct {

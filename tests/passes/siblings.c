@@ -53,7 +53,7 @@ static int count(const nnc_graph *g, nnc_op op)
     return n;
 }
 
-/* Runs the pass for a machine (always: also where joining is expected to take longer); `left`: contractions afterwards, `splits` and
+/* Runs the pass for a machine (always: also where joining is expected to take longer). `left`: contractions afterwards; `splits` and
  * `concats` of values that are computed in each run. */
 static void joins_by(
     const nnc_target *t, bool always, const char *text, int left, int splits, int concats)

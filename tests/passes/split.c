@@ -1,5 +1,5 @@
-/* tests/passes/split.c -- ops split over devices: the graph of several devices computes what that of one does, by the float64
- * reference, for models written for it and for generated graphs; what is sent is what the layouts need, and nothing else. */
+/* tests/passes/split.c -- ops split over devices. By the float64 reference, the graph of several devices computes what that of
+ * one does, for models written for it and for generated graphs. What is sent is what the layouts need, and nothing else. */
 #include "gen/gen.h"
 #include "help.h"
 

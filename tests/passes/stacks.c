@@ -1,5 +1,5 @@
-/* tests/passes/stacks.c -- models that are trained side by side: steps of drawn ones, whose alike ops are computed as one, have the results
- * of the steps as written; and what stays apart. */
+/* tests/passes/stacks.c -- models that are trained side by side. Steps of drawn ones, whose alike ops are computed as one, have the results
+ * of the steps as written. Tests what stays apart, too. */
 #include "gen/gen.h"
 #include "help.h"
 #include "train/train.h"

@@ -1,6 +1,5 @@
-/* tests/plan/generated.c -- generated graphs on 1 to 4 streams and 1 or 2 devices: the
- * verifier accepts the plan, the text form is exact, costs add up, and a plan is the same when
- * made twice. */
+/* tests/plan/generated.c -- generated graphs on 1 to 4 streams and 1 or 2 devices. The verifier
+ * accepts the plan, the text form is exact, costs add up, and a plan is the same when made twice. */
 #include "gen/gen.h"
 #include "help.h"
 #include "passes/passes.h"

@@ -575,7 +575,7 @@ TEST(make_update_by_sums)
 
 TEST(make_update_copied)
 {
-    /* the new value is an output of the old state's run, so it has memory of its own; the old one may not be an output */
+    /* the new value is an output of the old state's run, so it has memory of its own. The old one may not be an output */
     nnc_plan *p = help_plan_text("graph @t {\n"
                                  "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
                                  "%w2 = exp %w loc \"/w2\"\n"
@@ -599,7 +599,7 @@ TEST(make_update_copied)
     nnc_graph_destroy(g);
 }
 
-/* What collectives compute is copied to the states as soon as nothing reads the old ones: one after the other they need the memory of one.
+/* What collectives compute is copied to the states as soon as nothing reads the old ones. One after the other they need the memory of one.
  * A state whose old value is read later gets its new one then. */
 TEST(make_gathered_update_copied_early)
 {

@@ -1,6 +1,5 @@
-/* tests/plan/objects.c -- machine code of kernels: identical kernels are one, the cache serves a warm
- * run without the emitter, threads of emission change nothing, a failing emitter means the
- * interpreter, or an error where there is none; kernels in units share objects. */
+/* tests/plan/objects.c -- machine code of kernels. Identical kernels are one, the cache serves a warm run without the emitter, and threads
+ * of emission change nothing. A failing emitter means the interpreter, or an error where there is none; kernels in units share objects. */
 #include "help.h"
 #include "plan/maker.h"
 #include <stdatomic.h>

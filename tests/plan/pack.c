@@ -180,7 +180,7 @@ static bool some(void *ctx, int i, int j)
     return (i ^ j) % 3 == 0;
 }
 
-/* Where nearly all blocks may conflict, neighbours are not listed: the same places come out as beside so many blocks of one byte, each
+/* Where nearly all blocks may conflict, neighbours are not listed. The same places come out as beside so many blocks of one byte, each
  * alone in time, that they are. */
 TEST(pack_dense)
 {

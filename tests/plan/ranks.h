@@ -8,7 +8,7 @@
 /* A verified plan of g as it is; NULL, reported: there is none. */
 nnc_plan *ranks_plan(const nnc_graph *g, int streams, int devices);
 nnc_exec_options ranks_options(nnc_job *job);
-/* Runs p in one process and over ranks, several times; outputs and states must have the same bits, and the ranks together the memory of
+/* Runs p in one process and over ranks, several times. Outputs and states must have the same bits, and the ranks together the memory of
  * one process. */
 void ranks_check(const nnc_plan *p, int ranks, void *const *in, const char *what);
 

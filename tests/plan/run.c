@@ -1,6 +1,5 @@
-/* tests/plan/run.c -- generated graphs run from their plans (by the interpreter), twice in
- * a row, on several streams and devices, against the float64 reference: what is reused or done in
- * place must not show in the numbers. */
+/* tests/plan/run.c -- generated graphs run from their plans (by the interpreter), twice in a row, on several streams
+ * and devices. Compared with the float64 reference: what is reused or done in place must not show in the numbers. */
 #include "gen/gen.h"
 #include "help.h"
 #include "passes/passes.h"

@@ -13,8 +13,8 @@ static const char *name(nnc_arena *a, int device)
     return nnc_arena_strdup(a, text);
 }
 
-/* A ring. In each round every device copies what it has to its right neighbour and records an event; then it waits for both neighbours:
- * for what came from the left, and for the right one to have passed on what will be overwritten. */
+/* A ring. In each round every device copies what it has to its right neighbour and records an event, then waits for both neighbours. It
+ * needs what came from the left; the right one must have passed on what will be overwritten. */
 static nnc_plan *ring(int rounds)
 {
     nnc_plan *p = nnc_plan_create();

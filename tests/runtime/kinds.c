@@ -1,9 +1,9 @@
-/* tests/runtime/kinds.c -- devices of several kinds in one executor: each gets its own streams, events and memory and nobody else's,
- * results are those of one kind, and launches say what they cost. */
+/* tests/runtime/kinds.c -- devices of several kinds in one executor. Each gets its own streams, events and memory and nobody else's.
+ * Results are those of one kind, and launches say what they cost. */
 #include "plans.h"
 #include <string.h>
 
-/* A kind of device of its own: the cpu's, but the host may not look at its memory, and what is not its own is refused. */
+/* A kind of device of its own. It is the cpu's, but the host may not look at its memory, and what is not its own is refused. */
 enum { MOST = 256 };
 static struct {
     const void *mine[MOST];

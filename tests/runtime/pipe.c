@@ -1,5 +1,5 @@
-/* tests/runtime/pipe.c -- runs with overlapped copies: every run gets its own inputs and gives its own outputs, on every device
- * that runs here, in plans of one stream and of several; and every call may fail. */
+/* tests/runtime/pipe.c -- runs with overlapped copies. Every run gets its own inputs and gives its own outputs, on every device
+ * here, in plans of one stream and of several. Every call may fail. */
 #include "plans.h"
 #include <stdlib.h>
 

@@ -88,7 +88,7 @@ TEST(vgg16_on_a_v100)
 }
 
 /* Forward times of all convolutions on a V100: PipeDream's profiles (profiler/image_classification/profiles), less 0.3 ms a layer for the
- * profiler's hooks. The speeds of classes were fitted to these and five more nets, so this is no prediction; leaving a net out of the fit
+ * profiler's hooks. The speeds of classes were fitted to these and five more nets, so this is no prediction. Leaving a net out of the fit
  * changes its number by a few percent. */
 TEST(convolutions_of_nets_on_a_v100)
 {

@@ -76,8 +76,8 @@ TEST(launches)
     nnc_sim_destroy(s);
 }
 
-/* Two ops of one device: each alone uses all multiprocessors, so both together take as long as one after the other; two that use 0.4 and
- * 0.5 of them do not disturb each other; memory-bound ones share the bandwidth. */
+/* Two ops of one device. Each uses all multiprocessors, so both together take as long as one after the other. Two that use 0.4 and 0.5
+ * of them do not disturb each other; memory-bound ones share the bandwidth. */
 TEST(ops_share_a_device)
 {
     static const struct {
@@ -171,7 +171,7 @@ TEST(collectives_slow_ops)
     nnc_sim_destroy(s);
 }
 
-/* Three copies on links of their own, and one copy engine: one after the other, in the order in which they are ready; two engines: two at
+/* Three copies on links of their own, and one copy engine: one after the other, in the order in which they are ready. Two engines: two at
  * a time. */
 TEST(copy_engines)
 {

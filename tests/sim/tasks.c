@@ -1,5 +1,5 @@
 /* tests/sim/tasks.c -- pipelines as plans: graphs whose nodes carry a schedule's tasks, planned and simulated. Equal stages and links that
- * take next to no time leave the devices idle for the share that theory says, (p-1)/(m+p-1), and 1F1B needs less memory than GPipe. */
+ * take next to no time leave the devices idle for the share that theory says, (p-1)/(m+p-1). 1F1B needs less memory than GPipe. */
 #include "session/session.h"
 #include "ir/ir.h"
 #include "partition/partition.h"

@@ -219,7 +219,7 @@ class Compiled:
         return next((v for v in self.variants.get(key, ()) if not v.changed(args)), None)
 
     def compile(self, key, args):
-        """A weight that has changed twice after FEW calls is an input from now on: that costs some packing at each call, but a constant
+        """A weight that has changed twice after FEW calls is an input from now on. That costs some packing at each call, but a constant
         costs a compile at each change."""
         others = [v for v in self.variants.get(key, ()) if not v.changed(v.weights)]
         for newest in self.variants.get(key, ())[:1]:

@@ -1,7 +1,7 @@
 """The text of an nnc graph (docs/graph-ir.md), written node by node.
 
-`Graph.op` appends a node and returns its value. Equal nodes are written once, moves of moves are merged, and only what the outputs
-need is printed, so that the lowering of an aten op (ops.py) can be written without regard to its neighbours.
+`Graph.op` appends a node and returns its value. Equal nodes are written once, moves of moves are merged, and only what the outputs need is
+printed. So the lowering of an aten op (ops.py) need not regard its neighbours.
 """
 
 import math
@@ -32,8 +32,8 @@ class Unsupported(Exception):
 class Value:
     """A tensor of the graph: its shape, nnc's dtype, and the node that computes it.
 
-    A value known before the graph runs has `tensor`: a constant (folded further in Python), or with `weight` a tensor that the
-    model owns, which is referred to and never copied where it is contiguous.
+    A value known before the graph runs has `tensor`: a constant, which is folded further in Python. With `weight` it is a tensor that the
+    model owns, referred to and never copied where it is contiguous.
     """
 
     shape: tuple

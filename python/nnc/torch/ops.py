@@ -1,8 +1,8 @@
 """The aten ops that nnc reads: one row each.
 
-A row is a function `lower(g, out, *args, **kwargs)`. `g` is the graph.Graph, `out` the fake tensor (or tuple) that the op returns,
-and the arguments are those of the aten op, with a graph.Value for each tensor. It returns the op's value, or a list of them, and
-raises Unsupported where nnc has no form of this use.
+A row is a function `lower(g, out, *args, **kwargs)`. `g` is the graph.Graph, `out` the fake tensor (or tuple) that the op returns. The
+arguments are those of the aten op, with a graph.Value for each tensor. It returns the op's value, or a list of them, and raises Unsupported
+where nnc has no form of this use.
 """
 
 import math
@@ -1004,8 +1004,8 @@ def _(g, out, x, dim, index, sparse_grad=False):
 
 
 def places(g, x, indices):
-    """Of x[indices]: the indexed dimensions and the others; the indices' common shape; the indices [*shape, n]; and whether the common
-    dimensions stand where the indexed ones stood, which are adjacent, instead of before all others."""
+    """Of x[indices]: the indexed dimensions and the others; the indices' common shape; the indices [*shape, n]. Last, whether the common
+    dimensions replace the indexed ones, which are adjacent, instead of preceding all others."""
     at = [d for d, i in enumerate(indices) if i is not None]
     if any(indices[d].dtype in ("bool", "u8") for d in at):
         raise Unsupported("index by a mask: a shape that depends on data")

@@ -64,7 +64,7 @@ static void convert_inks(uint8_t *row, int w, bool inverted)
     }
 }
 
-/* What may be left by longjmp: no variable of this function is used after it returns. */
+/* The part that longjmp may leave: no variable of this function is used after it returns. */
 static nnc_status read_picture(job *j, const uint8_t *p, size_t n)
 {
     struct jpeg_decompress_struct *z = &j->z;

@@ -1,4 +1,4 @@
-/* plugins/llvm/access.c -- loads and stores. Affine offsets are split into a constant, a uniform and a per-lane part; guards that are
+/* plugins/llvm/access.c -- loads and stores. Affine offsets are split into a constant, a uniform and a per-lane part. Guards that are
  * the same for all lanes become one condition, the others masks. Unit stride is a vector access, stride 0 a broadcast, stride 2 two
  * rows, anything else a gather or scatter. */
 #include "plugins/llvm/internal.h"
@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Looks up the sums computed last in this block: unrolled code needs the same ones again, and LLVM spends no time on code that is not
- * emitted twice. */
+/* Looks up the sums computed last in this block. Unrolled code needs the same ones again; not emitting them twice saves LLVM's time. */
 static V find_sum(ll_emit *e, const nnc_affine *a)
 {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->m->b);
@@ -159,7 +158,7 @@ static V compared(ll_emit *e, LLVMIntPredicate is, V v, int64_t limit)
 }
 
 /* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. Before a loop over vectors,
- * those that always hold are tested as well: that costs less than code of another form. */
+ * guards that always hold are tested as well, which costs less than code of another form. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
     const bool all = e->hoisting && e->m->shared && e->vax == e->base_axis;
@@ -298,8 +297,8 @@ static V zeros(ll_emit *e)
     return g;
 }
 
-/* The address p, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
- * takes hundreds of nanoseconds, although its mask is 0. */
+/* The address p, or that of zeros where `allowed` (i1 or NULL) is false. A masked load of an unmapped page takes
+ * hundreds of nanoseconds, although its mask is 0. */
 static V if_allowed(ll_emit *e, V p, V allowed)
 {
     V none = allowed ? zeros(e) : NULL;
@@ -389,8 +388,8 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return ll_call2(m, "llvm.masked.gather", vt, LLVMTypeOf(ps), arg, 4);
 }
 
-/* True when a load of every second element can read rows: all lanes exist and are allowed, or the target has masked row loads and the
- * per-lane guards advance with the elements. */
+/* True when a load of every second element can read rows. Either all lanes exist and are allowed, or the target has masked row loads
+ * and the per-lane guards advance with the elements. */
 static bool paired(const ll_emit *e, const nnc_kins *ins, bool masked, int size)
 {
     int bits = e->m->t->vector_bits;
@@ -430,8 +429,8 @@ static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
     return mask;
 }
 
-/* Loads every second element from p on: two rows, the second beginning at the first's last element, so that nothing after the last
- * lane's element is read; then a shuffle. Several times faster than a gather. */
+/* Loads every second element from p on: two rows, then a shuffle. The second row begins at the first's last element, so that
+ * nothing after the last lane's element is read. Several times faster than a gather. */
 static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, int size)
 {
     ll_mod *m = e->m;
@@ -516,8 +515,8 @@ static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
     return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= NNC_OBJECT_ZEROS;
 }
 
-/* True for a load of a register block that has no guards and advances along axis c. Its address there differs from that of others in a
- * displacement only, which LLVM does not find for sizes that it does not know. */
+/* True for a load of a register block that has no guards and advances along axis c. Its address there differs from others' only in a
+ * displacement, which LLVM does not find if sizes are unknown. */
 static bool is_plain(const ll_emit *e, const nnc_kins *ins, int c)
 {
     return e->stripped && ins->op == KO_load && ins->n_guard == 0 && ins->arg[0] < 0 &&
@@ -727,8 +726,8 @@ static void store_part(ll_emit *e, V v, V p, int from, int n, int size)
     LLVMSetAlignment(LLVMBuildStore(e->m->b, ll_part(e->m, v, from, n), to), (unsigned)size);
 }
 
-/* The lanes that exist, which are the first ones, without a mask: whole machine vectors, or half ones and so on, the last over the one
- * before. */
+/* Stores the lanes that exist, which are the first ones, without a mask. Uses whole machine vectors, or half ones and so on, the last
+ * overlapping the one before. */
 static void store_live(ll_emit *e, V v, V p, int size)
 {
     int n = e->m->t->vector_bits / 8 / size, from = 0;
@@ -742,7 +741,7 @@ static void store_live(ll_emit *e, V v, V p, int size)
 }
 
 /* May the kernel load what follows the stored row? Such a load waits until a masked store is done, since the CPU compares addresses
- * without the mask (rows of 30 elements in place: 6 times as slow). */
+ * without the mask. Rows of 30 elements in place are 6 times as slow. */
 static bool loads_after(const ll_emit *e, const nnc_kins *store)
 {
     const nnc_kernel *k = e->whole;

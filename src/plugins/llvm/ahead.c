@@ -1,6 +1,6 @@
 /* plugins/llvm/ahead.c -- weights ahead (kernel/ahead.c). Each step of the innermost loop prefetches the next bytes of the next work item's
- * weights: so many that a work item's steps fetch all of them. The address is in memory from strip to strip. The last work item prefetches
- * its own weights, which are in the cache. */
+ * weights. The steps of a work item prefetch all of them. The address is in memory from strip to strip. The last work item prefetches its
+ * own weights, which are in the cache. */
 #include "plugins/llvm/internal.h"
 
 static V address(ll_mod *m, V from, V bytes)

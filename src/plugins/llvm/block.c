@@ -1,9 +1,9 @@
 /* plugins/llvm/block.c -- register blocks. `unroll a n` divides a kernel along axis a into several, which are emitted one after the other.
  * Whole strips of n neighbours come first, each one point with n accumulators (schedule/strip.c). The points that are left are one shorter
- * strip, so that the code of whole strips asks for no ends. Where each step of the sum would ask for the edges of the source, strips that
- * see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn.
+ * strip, so that the code of whole strips asks for no ends. Strips that see no edges of the source are kernels of their own as well, where
+ * each step of the sum would ask for edges. A second unrolled axis divides each of these kernels in turn.
  *
- * Rows at once, along an axis with `unroll a n` beside an inner vector axis, are strips as well: each stage has n rows' instructions, and
+ * Rows at once, along an axis with `unroll a n` beside an inner vector axis, are strips as well. Each stage has n rows' instructions, and
  * the rows that are left are a loop. */
 #include "plugins/llvm/internal.h"
 
@@ -35,8 +35,8 @@ static nnc_kernel *cut(const nnc_kernel *k, int a, int64_t from, int64_t n, int 
     return strip > 1 && !nnc_kernel_strip(c, a, strip, mem) ? NULL : c;
 }
 
-/* Is the epilogue of a strip's points a loop? Functions take most of a strip's code, and more registers than there are beside its sums;
- * the points' kernel has one sum in f32, and nothing else passes from its body to its epilogue. */
+/* Is the epilogue of a strip's points a loop? Functions take most of a strip's code, and more registers than its sums leave. The
+ * points' kernel has one sum in f32, and nothing else passes from its body to its epilogue. */
 static bool loops_over_points(const nnc_kernel *point, const nnc_kernel *strip)
 {
     enum { FEW = 4 };

@@ -245,8 +245,8 @@ V ll_load(ll_emit *e, const nnc_kins *ins);
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
 /* The guarded load, zero outside, whose multiples a sum adds; NULL: none, or 0 times infinity matters. */
 const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum);
-/* i1: whether the guards hold that all sums of the stage, or stores if it has no sums, share and that do not depend on axis c. If they do
- * not, all terms are zeros, or nothing is stored. NULL: no such guards. Until e->n_held becomes 0 they are known to hold. */
+/* i1: whether the guards hold that all sums of the stage share and that do not depend on axis c. Without sums: those that its stores share.
+ * If they do not, all terms are zeros, or nothing is stored. NULL: no such guards. Until e->n_held becomes 0 they are known to hold. */
 V ll_reached(ll_emit *e, const nnc_kstage *st, int c);
 /* Loads `lanes` elements from the current position in the memory type, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);

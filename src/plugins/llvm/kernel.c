@@ -169,8 +169,8 @@ static int64_t strips_of(const ll_emit *e, const nnc_kguard *g)
     return n;
 }
 
-/* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
- * outside, and its strips are few. Otherwise the code of its edges is longer than it is worth. */
+/* True when constant indices along this axis, around the innermost one, decide at compile time which sources are outside. The register
+ * block must have few strips. Otherwise the code of its edges is longer than it is worth. */
 static bool decides(const ll_emit *e, const stage *s, int level)
 {
     enum { TAPS = 5, FEW = 6 };
@@ -392,8 +392,8 @@ static void want_results(ll_emit *e, const nnc_kstage *st)
     e->axis[to] = own;
 }
 
-/* Lines of a register block's weights, some steps of the innermost axis from now: one stream among many of the source, whose lines the
- * CPU fetches late. */
+/* Prefetches lines of a register block's weights, some steps of the innermost axis early. They are one stream among many of the
+ * source, whose lines the CPU fetches late. */
 static void fetch_weights(ll_emit *e, const stage *s)
 {
     enum { STEPS = 16 };

@@ -1,11 +1,11 @@
 /* plugins/llvm/pack.c -- epilogues of several results at once. A strip of results that are sums along a row (nnc_product_strips) has each
- * of them as one number, once the lanes of its sum are added up. Where the epilogue evaluates functions, the results become lanes of a
- * vector again:
+ * as one number, once the lanes of its sum are added up. Where the epilogue evaluates functions, the results become lanes of a vector
+ * again:
  *
  *     store y[64 j] = tanh(sum[j] + b[64 j]), j = 0 .. 3   ->   v = tanh(sums + (b[0], b[64], b[128], b[192])), store y[64 j] = v[j]
  *
- * Trees of instructions that are alike are one tree of vectors, from the stores down to the sums and loads. What is the same in all of
- * them stays one number; what differs and lies side by side is one access, all else is inserted lane by lane. */
+ * Trees of instructions that are alike are one tree of vectors, from the stores down to the sums and loads. A number that is the same in
+ * all of them stays one number. Operands adjacent in memory are one access, all others are inserted lane by lane. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>
@@ -226,8 +226,7 @@ static void put(packer *p, const int32_t *store)
     }
 }
 
-/* The stores that are alike the first one, in the order of their addresses, the first of which is that of the lowest. Returns their
- * number. */
+/* The stores alike the first one, in the order of their addresses, the lowest first. Returns their number. */
 static int find_alike(packer *p, int32_t first, int32_t *store)
 {
     const nnc_kins *ins = p->e->k->ins;

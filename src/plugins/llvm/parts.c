@@ -1,5 +1,5 @@
 /* plugins/llvm/parts.c -- kernels in parts (kernel/parts.c): a function for each part, and one that calls them for each unit. Rows that
- * parts share are in the worker's memory; to the parts they are arguments, which begin so many blocks before it that a block's rows lie
+ * parts share are in the worker's memory. To the parts they are arguments, which begin so many blocks before it that a block's rows lie
  * at its start. */
 #include "plugins/llvm/internal.h"
 

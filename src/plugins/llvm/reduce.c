@@ -1,4 +1,4 @@
-/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis each lane has its own accumulator; they are combined in a
+/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis each lane has its own accumulator. They are combined in a
  * fixed tree at the end, so that results are the same in every run. argmax and argmin keep a value and an index; the first index wins
  * ties, NaN wins over everything. */
 #include "plugins/llvm/internal.h"
@@ -50,14 +50,14 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     }
 }
 
-/* What takes the place of an element that does not count. For a sum that is -0, since 0 + -0 = 0. Of x in the first lanes and 0 in the
- * others LLVM makes vexpandps, which on AMD's cores waits for the register that it writes, and so each row for the row before. */
+/* The value that replaces an element that does not count. For a sum that is -0, since 0 + -0 = 0. For x in the first lanes and 0 in
+ * the others LLVM emits vexpandps. On AMD's cores that waits for the register that it writes, and so each row for the row before. */
 static V left_out(ll_mod *m, nnc_kred r, nnc_dtype d)
 {
     return r == KR_sum && nnc_is_float(d) ? LLVMConstReal(ll_dtype(m, d), -0.0) : identity(m, r, d);
 }
 
-/* What the lanes of one sum begin with: 0 and, where it would make lanes that are left out 0 again, -0. The sum is the same. */
+/* First values of the lanes of one sum: 0 and, where it would make lanes that are left out 0 again, -0. The sum is the same. */
 static V first_lanes(ll_mod *m, nnc_dtype d, int lanes)
 {
     V lane[LL_MAX_LANES];

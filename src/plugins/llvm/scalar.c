@@ -36,8 +36,8 @@ static V to_bf16(ll_mod *m, V x)
     return LLVMBuildTrunc(b, r, ll_vec(m->i16, ll_lanes(x)), "");
 }
 
-/* f32 to binary16 on machines without the instruction: scaling turns overflow into infinity, adding a power of two with the result's
- * spacing rounds (the method of Maratyszcza's FP16 library). */
+/* f32 to binary16 on machines without the instruction (the method of Maratyszcza's FP16 library). Scaling turns overflow into
+ * infinity; adding a power of two with the result's spacing rounds. */
 static V to_f16_soft(ll_mod *m, V x)
 {
     LLVMBuilderRef b = m->b;

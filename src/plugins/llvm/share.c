@@ -1,10 +1,10 @@
 /* plugins/llvm/share.c -- kernels that differ only in sizes share their machine code.
  *
- * LLVM takes some twenty times as long for a function as its IR takes to build, and a net has the same layer in many sizes. So where an
+ * LLVM takes some twenty times as long for a function as building its IR does, and a net has the same layer in many sizes. So where an
  * extent, a stride or an offset stands in the IR of an object, it is the address of an absolute symbol n0, n1, ... It is still an immediate
- * or a displacement of the instruction that uses it, but one that LLVM does not know. Kernels whose IR is then the same, to the bit, get
- * the same code, which is compiled once; each kernel's object defines the symbols as its own sizes, and depends on this kernel alone. What
- * decides how code is written (unrolled loops, tails, which guards stand) shows in the IR. */
+ * or a displacement of the instruction that uses it, but one that LLVM does not know. Kernels whose IR is then identical get the same code,
+ * which is compiled once. Each kernel's object defines the symbols as its own sizes, and depends on this kernel only. Choices that decide
+ * how code is written (unrolled loops, tails, which guards stand) show in the IR. */
 #include "plugins/llvm/internal.h"
 
 #include <elf.h>

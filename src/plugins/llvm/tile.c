@@ -1,4 +1,4 @@
-/* plugins/llvm/tile.c -- kernels that transpose: tiles of lanes x lanes elements are read along one axis, transposed in registers by
+/* plugins/llvm/tile.c -- kernels that transpose. Tiles of lanes x lanes elements are read along one axis, transposed in registers by
  * log2(lanes) rounds of shuffles, and written along the other. Tiles at the ends of the axes have masked or fewer rows. */
 #include "plugins/llvm/internal.h"
 
@@ -115,7 +115,7 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
         out[r] = ll_from_memory(e->m, out[r], d);
 }
 
-/* Prefetches the lines that the next tile along the vector axis writes to, where stores cross lines: the CPU requests both lines only when
+/* Prefetches the lines that the next tile along the vector axis writes to, where stores cross lines. The CPU requests both lines only when
  * such a store executes. Stores of whole lines need no prefetch, and for rows a power of 2 apart the lines would evict each other. */
 static void want_lines(tiles *t)
 {

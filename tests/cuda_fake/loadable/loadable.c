@@ -1,6 +1,6 @@
-/* tests/cuda_fake/loadable/loadable.c -- the fake of CUDA as shared libraries: one file under all the names that nnc looks for, so that
- * whole programs run on it (NNC_CUDA_PATH names its folder). Every function of symbols.def is there; those that the fake lacks fail
- * with cudaErrorNotSupported, or CUBLAS's, cuDNN's status of the same number. */
+/* tests/cuda_fake/loadable/loadable.c -- the fake of CUDA as shared libraries. It is one file under all names that nnc looks for, so
+ * that whole programs run on it (NNC_CUDA_PATH names its folder). Every function of symbols.def is there; those that the fake lacks
+ * fail with cudaErrorNotSupported, or CUBLAS's, cuDNN's status of the same number. */
 #include "state.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,8 @@ static bool named(const char *variable, cuda_kernel k)
     return part && *part && strstr(((const fake_kernel *)k)->name, part);
 }
 
-/* FAKE_CUDA_CRASH, FAKE_CUDA_HANG and FAKE_CUDA_BREAK: a part of a kernel's name, the launch of which ends the process, never ends, or is
- * an illegal address (error 700), after which every call fails. */
+/* FAKE_CUDA_CRASH, FAKE_CUDA_HANG and FAKE_CUDA_BREAK: a part of a kernel's name. Its launch ends the process, never ends, or is an
+ * illegal address (error 700), after which every call fails. */
 static int launch_or_not(const cuda_launch *l, cuda_kernel k, void **args)
 {
     if (named("FAKE_CUDA_CRASH", k))

@@ -1,5 +1,5 @@
-/* tests/cuda_fake/loadable/state.h -- what the loadable fake's machine is like, by environment variables: whose the GPUs are, whether they
- * are divided, how old the driver is, and which calls fail. */
+/* tests/cuda_fake/loadable/state.h -- what the loadable fake's machine is like, by environment variables. They say whose the GPUs are,
+ * whether they are divided, how old the driver is, and which calls fail. */
 #ifndef TEST_FAKE_STATE_H
 #define TEST_FAKE_STATE_H
 
