@@ -12,7 +12,13 @@ enum {
     BARRIERS = 6,
     COPIES = BARRIERS /* of cp.async, which DEPBAR waits for */,
     OP_LDGSTS = 0x1ae,
-    OP_DEPBAR = 0x11a
+    OP_DEPBAR = 0x11a,
+    OP_EXIT = 0x14d,
+    OP_RET = 0x150,
+    OP_CALL = 0x144,
+    OP_BRA = 0x147,
+    PREDICATE_TRUE = 7,
+    STACK_REGISTER = 1
 };
 
 typedef struct step { /* the best path from here to an exit */
@@ -42,9 +48,23 @@ static word word_at(const code *c, int64_t i)
     return w;
 }
 
+/* The index of the target of the branch at `i`. Offsets are relative to the next instruction: up to sm_89 in bytes in bits 32 to 81, later
+ * in words with the low eight bits stored apart. */
 static int64_t target(const code *c, int64_t i, const word *w)
 {
-    return cubin_branch(c->sm, i, w->low, w->high);
+    const int64_t top = (int64_t)(w->high << 46) >> 46; /* 18 bits */
+    const int64_t offset = c->sm >= 90
+                               ? top * ((int64_t)1 << 40) + (int64_t)((w->low >> 34) << 10) +
+                                     (int64_t)((w->low >> 16 & 0xff) << 2)
+                               : top * ((int64_t)1 << 32) + (int64_t)(w->low >> 32 & ~(uint64_t)3);
+    return i + 1 + offset / INSTRUCTION;
+}
+
+/* True when neither a predicate (uniform or plain) nor divergence makes the branch conditional. */
+static bool is_always(const word *w)
+{
+    return (w->low & 0xfff) == 0x947 && (w->low >> 12 & 15) == PREDICATE_TRUE &&
+           (w->high >> 23 & 15) == PREDICATE_TRUE && (w->low >> 24 & 0xff) == 0;
 }
 
 static bool better(const step *a, const step *b)
@@ -67,9 +87,9 @@ static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
     return best;
 }
 
-/* From the last instruction to the first, so that the targets of forward branches are done. The end of a loop goes on with what
- * follows the loop. */
-static void find_steps(const code *c, step *at)
+/* From the last instruction to the first, so that the targets of forward branches are done. The end of a loop goes on with what follows
+ * the loop where `full`. Otherwise no path continues there, and the bytes that it loads do not count. */
+static void find_steps(const code *c, bool full, step *at)
 {
     at[c->n] = (step){.stored = -1};
     for (int64_t i = c->n - 1; i >= 0; i--) {
@@ -83,24 +103,25 @@ static void find_steps(const code *c, step *at)
             next = -1;
         } else if (w.bits == OP_BRA) {
             const int64_t to = target(c, i, &w);
-            const bool forward = to > i && to < c->n, always = cubin_branch_always(w.low, w.high);
+            const bool forward = to > i && to < c->n, always = is_always(&w);
             if (forward && (always || better(&at[to], way)))
                 next = to;
             else if (always)
-                next = to >= 0 && to < i ? way_out(c, at, to, i) : c->n;
+                next = full && to >= 0 && to < i ? way_out(c, at, to, i) : c->n;
             way = &at[next];
         } else if (
             w.bits ==
             OP_CALL) { /* of code that stores: a branch out of a loop, which goes on otherwise */
             const int64_t to = target(c, i, &w);
-            if (to > i && to < c->n && at[to].stored > nnc_max64(way->stored, 0))
+            const bool in = to > i && to < c->n && at[to].stored > 0;
+            if (in && (full ? at[to].stored > way->stored : better(&at[to], way)))
                 next = to;
             way = &at[next];
         }
         at[i] = (step){way->stored, way->loaded, way->length + 1, (int)next};
         if (way->stored >= 0 && w.class == CC_store_global)
             at[i].stored += (int64_t)1 << cubin_width(w.high);
-        if (w.class == CC_load_global)
+        if (full && w.class == CC_load_global)
             at[i].loaded += (int64_t)1 << cubin_width(w.high);
     }
 }
@@ -231,11 +252,34 @@ bool nnc_cubin_path_of(const nnc_cubin_kernel *k, nnc_cubin_path *out)
     *out = (nnc_cubin_path){0};
     if (!at || !inside)
         return false;
-    find_steps(&c, at);
+    find_steps(&c, true, at);
     if (at[0].stored >= 0) {
         if (!mark_loops(&c, at, true, inside))
             (void)mark_loops(&c, at, false, inside);
         return walk(&c, at, inside, out);
     }
+    return true;
+}
+
+bool nnc_cubin_usual_of(const nnc_cubin_kernel *k, nnc_cubin_usual *out)
+{
+    const code c = {k->code, k->n_code, k->sm};
+    NNC_FREED step *at = nnc_calloc((size_t)c.n + 1, sizeof *at);
+    *out = (nnc_cubin_usual){0};
+    if (!at)
+        return false;
+    find_steps(&c, false, at);
+    for (int64_t i = 0; i >= 0 && i < c.n && at[0].stored >= 0; i = at[i].next) {
+        const word w = word_at(&c, i);
+        const bool local = w.class == CC_load_local || w.class == CC_store_local;
+        out->length++;
+        out->n[w.class]++;
+        out->arrays += local && (w.low >> 24 & 0xff) != STACK_REGISTER;
+        if (w.class == CC_load_global)
+            out->load_bits[cubin_width(w.high)]++;
+        if (w.class == CC_store_global)
+            out->store_bits[cubin_width(w.high)]++;
+    }
+    out->stored = at[0].stored > 0 ? (int)at[0].stored : 0;
     return true;
 }

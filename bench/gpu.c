@@ -123,12 +123,15 @@ static cost cost_of(
     const nnc_target *t, const nnc_cubin_kernel *k, double elements, double size, double bytes)
 {
     static const char *const limits[] = {"memory", "issue", "float", "integer", "special"};
-    double each = k->path_stored > 0 ? size / k->path_stored : 1;
+    nnc_cubin_usual path;
+    if (!nnc_cubin_usual_of(k, &path))
+        return (cost){0};
+    double each = path.stored > 0 ? size / path.stored : 1;
     double clocks = (double)t->sms * (double)t->clock_hz, rate = (double)t->flops_f32 / 2 / clocks;
-    cost c = {k->path * each, k->path_n[CC_mufu] * each, k->path_n[CC_real] * each, NULL, 0};
+    cost c = {path.length * each, path.n[CC_mufu] * each, path.n[CC_real] * each, NULL, 0};
     double time[] = {bytes / (double)t->copy_bytes_s, c.issue * elements / (128 * clocks),
         c.real * elements / (rate * clocks),
-        (k->path_n[CC_integer] + k->path_n[CC_move]) * each * elements / (64 * clocks),
+        (path.n[CC_integer] + path.n[CC_move]) * each * elements / (64 * clocks),
         c.special * elements / (16 * clocks)};
     int longest = 0;
     for (int i = 1; i < 5; i++)
@@ -148,7 +151,8 @@ static bool read_plain(const nnc_target *t, const char *source, nnc_arena *a, nn
     if (!source || nnc_nvrtc_compile(&u, 1,
                        &(nnc_nvrtc_options){.sm = t->sm, .option = option, .n_option = 1}, sink))
         return false;
-    bool ok = nnc_cubin_read(u.code, u.n, a, &k, &n, &sm, sink) == NNC_OK && n == 1;
+    const void *code = nnc_arena_memdup(a, u.code, u.n); /* k points into it */
+    bool ok = code && nnc_cubin_read(code, u.n, a, &k, &n, &sm, sink) == NNC_OK && n == 1;
     if (ok)
         *out = k[0];
     nnc_free(u.code);

@@ -46,6 +46,17 @@ typedef struct nnc_cubin_path { /* the full path of a kernel */
 } nnc_cubin_path;
 /* cubin_work.c. The cubin that k was read from is still there. False: out of memory. */
 bool nnc_cubin_path_of(const nnc_cubin_kernel *k, nnc_cubin_path *out);
+/* The usual path: among the paths from entry to exit that store the most to global memory, the shortest. Threads that take no slow path and
+ * process no remainder execute it. A loop counts once, or not at all where it can be skipped. */
+typedef struct nnc_cubin_usual {
+    int length, n[CC__COUNT]; /* instructions, and by class */
+    int stored; /* bytes in global memory */
+    int arrays; /* loads and stores of local memory at computed addresses: arrays, not saved registers */
+    int load_bits[CUBIN_WIDTHS]; /* global loads of 8, 16, 32, 64 and 128 bits */
+    int store_bits[CUBIN_WIDTHS];
+} nnc_cubin_usual;
+/* The same conditions. */
+bool nnc_cubin_usual_of(const nnc_cubin_kernel *k, nnc_cubin_usual *out);
 
 typedef enum nnc_gpu_limit {
     GL_memory,

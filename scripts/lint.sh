@@ -20,10 +20,10 @@ big=$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 {
 fns=$(git ls-files 'src/*.c' | xargs awk 'FNR==1{s=0} /^[A-Za-z_].*\)[ \t]*$/{name=$0; s=FNR} /^\}/{ if(s && FNR-s>80) print FNR-s, FILENAME":"s, name; s=0 }')
 [ -z "$fns" ] || { echo "functions over 80 lines:"; echo "$fns"; fail=1; }
 # Lines of each folder of src: scripts/lines.txt has the most, which a commit raises only with a reason.
-grown=$(while read -r folder most; do
+grown=$(grep -v '^#' scripts/lines.txt | while read -r folder most; do
     lines=$(git ls-files "src/$folder" | xargs cat | wc -l)
     [ "$lines" -le "$most" ] || echo "src/$folder: $lines lines, at most $most"
-done <scripts/lines.txt
+done
 for folder in src/*/; do
     folder=${folder#src/} && folder=${folder%/}
     grep -q "^$folder " scripts/lines.txt || echo "src/$folder: no row in scripts/lines.txt"

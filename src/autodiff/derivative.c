@@ -19,7 +19,7 @@ typedef struct reader {
 
 static nnc_ref expression(reader *r);
 
-static nnc_ref number(reader *r)
+static nnc_ref parse_number(reader *r)
 {
     char *end;
     double v = nnc_strtod(r->s, &end);
@@ -159,7 +159,7 @@ static nnc_ref expression(reader *r)
 {
     const char *s = r->s;
     if (*s == '-' || isdigit((unsigned char)*s))
-        return number(r);
+        return parse_number(r);
     while (isalnum((unsigned char)*r->s))
         r->s++;
     return *r->s == '(' ? call(r, s, (size_t)(r->s - s)) : named(r, s, (size_t)(r->s - s));

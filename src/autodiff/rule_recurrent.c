@@ -23,7 +23,7 @@ static nnc_ref times(const steps *s, nnc_ref x, nnc_ref y)
     return nnc_build2(s->g, OP_mul, x, y);
 }
 
-static nnc_ref number(const steps *s, double v)
+static nnc_ref scalar(const steps *s, double v)
 {
     return nnc_scalar(s->g, s->d, v);
 }
@@ -31,7 +31,7 @@ static nnc_ref number(const steps *s, double v)
 /* 1 - x */
 static nnc_ref rest(const steps *s, nnc_ref x)
 {
-    return nnc_build2(s->g, OP_sub, number(s, 1), x);
+    return nnc_build2(s->g, OP_sub, scalar(s, 1), x);
 }
 
 /* x (1 - x), sigmoid's derivative by its result; 1 - x^2, tanh's. */
@@ -85,7 +85,7 @@ static nnc_ref rows(const steps *s, nnc_ref x)
 
 static nnc_ref step_full(const steps *s, double v)
 {
-    return nnc_broadcast(s->g, number(s, v), 3, (const int64_t[]){1, s->b, s->h});
+    return nnc_broadcast(s->g, scalar(s, v), 3, (const int64_t[]){1, s->b, s->h});
 }
 
 static void find_live(steps *s, nnc_ref lengths)
@@ -127,7 +127,7 @@ static bool open_steps(steps *s, visit *a, int gates, int h0, int lengths)
 static nnc_ref go_back(const steps *s, nnc_ref dy, nnc_ref p, int n, const nnc_ref *more)
 {
     const int64_t perm[] = {1, 0};
-    nnc_ref in[6] = {dy, while_live(s, p, number(s, 0)), nnc_transpose(s->g, s->a->n.in[1], perm)};
+    nnc_ref in[6] = {dy, while_live(s, p, scalar(s, 0)), nnc_transpose(s->g, s->a->n.in[1], perm)};
     for (int i = 0; i < n; i++)
         in[3 + i] = more[i];
     return nnc_build(s->g, OP_recurrent_grad, 3 + n, in, 0, NULL);
@@ -155,7 +155,7 @@ static void give_states(const steps *s, nnc_ref d, int h0, nnc_ref carried)
 static nnc_ref state_back(const steps *s, nnc_ref p, nnc_ref keep, int h0)
 {
     const nnc_ref more[] = {next_along(s->a, keep, 0, false, step_full(s, 0)),
-        nnc_broadcast(s->g, number(s, 0), 2, (const int64_t[]){s->b, s->h})};
+        nnc_broadcast(s->g, scalar(s, 0), 2, (const int64_t[]){s->b, s->h})};
     nnc_ref d = go_back(s, result_grad(s->a, 0), p, keep == NNC_NONE ? 0 : 2, more);
     nnc_ref carried = NNC_NONE;
     if (d != NNC_NONE && keep != NNC_NONE && wanted(s->a, h0))
@@ -173,7 +173,7 @@ void rnn_rule(visit *a)
         return;
     nnc_ref p = tanh_slope(&s, y), keep = NNC_NONE;
     if (f && f->word && !strcmp(f->word, "relu"))
-        p = nnc_cast(s.g, nnc_build2(s.g, OP_gt, y, number(&s, 0)), s.d);
+        p = nnc_cast(s.g, nnc_build2(s.g, OP_gt, y, scalar(&s, 0)), s.d);
     if (s.length != NNC_NONE) {
         nnc_ref ended = rest(&s, nnc_cast(s.g, s.live, s.d));
         keep = nnc_broadcast(s.g, ended, 3, (const int64_t[]){s.t, s.b, s.h});
@@ -196,7 +196,7 @@ void gru_rule(visit *a)
     nnc_ref into_z = times(&s, nnc_build2(s.g, OP_sub, s.before, n), sigmoid_slope(&s, z));
     const nnc_ref p[] = {
         times(&s, times(&s, into_n, own), sigmoid_slope(&s, r)), into_z, times(&s, into_n, r)};
-    nnc_ref d = state_back(&s, nnc_concat(a->g, 3, p, 2), while_live(&s, z, number(&s, 1)), 3);
+    nnc_ref d = state_back(&s, nnc_concat(a->g, 3, p, 2), while_live(&s, z, scalar(&s, 1)), 3);
     if (d == NNC_NONE)
         return;
     if (wanted(a, 2)) {
@@ -205,7 +205,7 @@ void gru_rule(visit *a)
     }
     if (wanted(a, 0)) {
         const nnc_ref x[] = {slice_along(a, d, 2, 0, 2 * s.h),
-            while_live(&s, times(&s, into_n, d + 1), number(&s, 0))};
+            while_live(&s, times(&s, into_n, d + 1), scalar(&s, 0))};
         give(a, 0, nnc_concat(a->g, 2, x, 2));
     }
 }
@@ -220,7 +220,7 @@ static nnc_ref to_last_step(const steps *s, nnc_ref dy, nnc_ref *before_all)
     nnc_graph *g = s->g;
     if (s->length == NNC_NONE)
         return dy;
-    nnc_ref zero = number(s, 0);
+    nnc_ref zero = scalar(s, 0);
     nnc_ref late =
         nnc_reduce(g, OP_reduce_sum, nnc_build3(g, OP_select, s->live, zero, dy), 1, &axis, true);
     nnc_ref last = with_number(s->a, OP_sub, s->length, 1);
@@ -241,8 +241,8 @@ void lstm_rule(visit *a)
     nnc_ref f = nnc_build1(g, OP_sigmoid, sum_of(&s, 1));
     nnc_ref c = nnc_build1(g, OP_tanh, sum_of(&s, 2)); /* what may be added */
     nnc_ref o = nnc_build1(g, OP_sigmoid, sum_of(&s, 3));
-    nnc_ref first = as_step(&s, a->n.in[3]), keep = while_live(&s, f, number(&s, 1));
-    const nnc_ref scan[] = {keep, while_live(&s, times(&s, i, c), number(&s, 0)), first};
+    nnc_ref first = as_step(&s, a->n.in[3]), keep = while_live(&s, f, scalar(&s, 1));
+    const nnc_ref scan[] = {keep, while_live(&s, times(&s, i, c), scalar(&s, 0)), first};
     nnc_ref cell = nnc_build(g, OP_linear_scan, 3, scan, 1, &axis);
     nnc_ref shown = nnc_build1(g, OP_tanh, cell);
     const nnc_ref p[] = {times(&s, c, sigmoid_slope(&s, i)),
@@ -250,7 +250,7 @@ void lstm_rule(visit *a)
         times(&s, i, tanh_slope(&s, c)), times(&s, shown, sigmoid_slope(&s, o))};
     nnc_ref before_all = NNC_NONE, dy = to_last_step(&s, result_grad(a, 0), &before_all);
     const nnc_ref more[] = {next_along(a, keep, 0, false, step_full(&s, 1)), result_grad(a, 1),
-        while_live(&s, times(&s, o, tanh_slope(&s, shown)), number(&s, 0))};
+        while_live(&s, times(&s, o, tanh_slope(&s, shown)), scalar(&s, 0))};
     nnc_ref d = go_back(&s, dy, nnc_concat(a->g, 4, p, 2), 3, more);
     give(a, 0, d);
     give_states(&s, d, 2, before_all);

@@ -76,7 +76,7 @@ static nnc_status string(walk *w, const char **out)
     return NNC_OK;
 }
 
-static nnc_status number(walk *w, nnc_item *v)
+static nnc_status parse_number(walk *w, nnc_item *v)
 {
     char buf[64], *end;
     size_t n = 0;
@@ -206,7 +206,7 @@ static nnc_status value(walk *w, nnc_item *v)
         w->depth--;
         return NNC_OK;
     }
-    return isalpha((unsigned char)*w->p) ? literal(w, v) : number(w, v);
+    return isalpha((unsigned char)*w->p) ? literal(w, v) : parse_number(w, v);
 }
 
 static nnc_status parse(walk *w)

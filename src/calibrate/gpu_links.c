@@ -130,8 +130,8 @@ static nnc_status one_copy(calibration *c, int64_t bytes, int64_t *ns)
 {
     NNC_LOCAL(nnc_text) there = {0}, here = {0};
     int64_t moved = 0, stayed = 0;
-    cal_copy_text(&there, bytes, false);
-    cal_copy_text(&here, bytes, true);
+    cal_copies_write(&there, bytes, 2);
+    cal_copies_write(&here, bytes, 1);
     NNC_TRY(burst_of(c, &there, c->devices, false, &moved));
     NNC_TRY(burst_of(c, &here, 1, true, &stayed));
     *ns = nnc_max64((moved - stayed) / (CAL_HOPS - 1), 1);

@@ -15,14 +15,9 @@ NNC_ORDER(by_bytes, nnc_point, nnc_cmp(a->work, b->work))
 
 /* ---- copies ---------------------------------------------------------------------------------------------- */
 
-/* A tensor that goes back and forth between devices 0 and 1, squared at each. */
-void cal_copy_text(nnc_text *t, int64_t bytes, bool alone)
+void cal_copies_write(nnc_text *t, int64_t bytes, int devices)
 {
-    nnc_printf(t, "graph @copies {\n  %%0 = input : f32[%lld]\n", (long long)(bytes / 4));
-    for (int i = 0; i < HOPS; i++)
-        nnc_printf(t, "  %%%d = mul %%%d, %%%d device %d loc \"/hop%d\"\n", i + 1, i, i,
-            alone ? 0 : i % 2, i);
-    nnc_printf(t, "  return %%%d as \"y\"\n}\n", HOPS);
+    cal_nets_write(t, &(cal_net){"copies", CAL_rows, 1, (int)(bytes / 4), devices, false}, 1, 1);
 }
 
 static bool is_work(const nnc_cmd *c)
@@ -79,16 +74,6 @@ static nnc_status measure_run(calibration *c, cal_program *p, void *ctx)
     return NNC_OK;
 }
 
-/* Device 1 waits while device 0 computes a product of some milliseconds. */
-static void wait_text(nnc_text *t)
-{
-    nnc_puts(t, "graph @wait {\n  %x = input : f32[256,1024]\n"
-                "  %w = param : f32[1024,1024] = gen(\"w\", seed=1, scale=0.1, shift=0)\n"
-                "  %p = linear %x, %w device 0 loc \"/product\"\n"
-                "  %s = slice %p {starts=[0], ends=[1], axes=[0]} device 0 loc \"/slice\"\n"
-                "  %y = mul %s, %s device 1 loc \"/square\"\n  return %y as \"y\"\n}\n");
-}
-
 /* From the end of the last command on device 0 to the start of the first one on device 1, less what a short wait takes. */
 static nnc_status measure_wait(calibration *c, cal_program *p, void *ctx)
 {
@@ -125,8 +110,8 @@ static nnc_status runs_and_waits(calibration *c)
 {
     NNC_LOCAL(nnc_text) run = {0};
     NNC_LOCAL(nnc_text) wait = {0};
-    cal_copy_text(&run, sizes[0], false);
-    wait_text(&wait);
+    cal_copies_write(&run, sizes[0], 2);
+    cal_nets_write(&wait, &(cal_net){"waits", CAL_rows, 256, 1024, 0, false}, 1, 1);
     NNC_TRY(measure_text(c, &run, measure_run, NULL));
     return measure_text(c, &wait, measure_wait, NULL);
 }
@@ -179,13 +164,13 @@ nnc_status cal_copies(calibration *c, double share, int least,
 static nnc_status one_copy(calibration *c, int64_t bytes, int64_t *ns)
 {
     NNC_LOCAL(nnc_text) text = {0};
-    cal_copy_text(&text, bytes, false);
+    cal_copies_write(&text, bytes, 2);
     return measure_text(c, &text, measure_copies, ns);
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------ */
 
-/* REPEATS collectives of tensors of their own; n: participants; bytes: of the whole tensor. */
+/* REPEATS collectives of tensors of their own; n: participants; bytes: of the whole tensor. Model files have no collectives. */
 void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes)
 {
     const int64_t whole = bytes / 4 / n * n, each = kind == GROUP_allgather ? whole / n : whole;

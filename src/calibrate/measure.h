@@ -134,9 +134,9 @@ nnc_status cal_copies(calibration *c, double share, int least, nnc_status (*meas
 nnc_status cal_groups(calibration *c, int least, nnc_status (*measure)(calibration *c, cal_group *g, int64_t bytes)) NNC_MUST;
 /* Fits latency and rate to points [bytes, ns], with the least relative errors. */
 void cal_fit_line(const nnc_point *p, int n, int64_t *latency_ns, int64_t *bytes_s);
-/* Append graphs of copies between devices 0 and 1 (`alone`: of as many commands on device 0 only), and of collectives. */
+/* Append a model file of copies between devices 0 and 1 (devices = 1: of as many commands on device 0 only), and a graph of collectives. */
 enum { CAL_HOPS = 9, CAL_REPEATS = 4 };
-void cal_copy_text(nnc_text *t, int64_t bytes, bool alone);
+void cal_copies_write(nnc_text *t, int64_t bytes, int devices);
 void cal_group_text(nnc_text *t, nnc_group_op kind, int n, int64_t bytes);
 
 /* gpu.c: measures GPUs. gpu_links.c: measures copies from and to the host and between GPUs, and collectives. */

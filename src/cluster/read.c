@@ -119,7 +119,7 @@ static nnc_status list(
                                                                     : bad(r, *out, name, expected);
 }
 
-static nnc_status number(
+static nnc_status read_number(
     reader *r, const nnc_item *v, const char *name, double lo, double hi, bool integer, double *out)
 {
     char range[96];
@@ -144,8 +144,8 @@ static nnc_status read_points(reader *r, const nnc_item *of, int *n, nnc_point *
         double work = 0, ns = 0;
         if (!nnc_is_list(v) || v->n != 2)
             return bad(r, v, "points", "pairs of work and nanoseconds");
-        NNC_TRY(number(r, v->child, "points", 1, RATE_MAX, true, &work));
-        NNC_TRY(number(r, v->child->next, "points", 1, 1e15, true, &ns));
+        NNC_TRY(read_number(r, v->child, "points", 1, RATE_MAX, true, &work));
+        NNC_TRY(read_number(r, v->child->next, "points", 1, 1e15, true, &ns));
         (*out)[*n] = (nnc_point){(int64_t)work, (int64_t)ns};
         if (*n && (*out)[*n].work <= (*out)[*n - 1].work)
             return bad(r, v, "points", "increasing work");
@@ -190,7 +190,7 @@ static nnc_status read_flops(reader *r, nnc_cluster_kind *k, const nnc_item *of)
         const bool tf32 = !strcmp(v->key, "tf32");
         if (d == DT__COUNT && !tf32)
             return unknown_dtype(r, v, true, v->key);
-        NNC_TRY(number(r, v, v->key, d == DT_f32 ? 1 : 0, RATE_MAX, true, &rate));
+        NNC_TRY(read_number(r, v, v->key, d == DT_f32 ? 1 : 0, RATE_MAX, true, &rate));
         if (tf32)
             k->target.flops_tf32 = (int64_t)rate;
         else
@@ -309,7 +309,7 @@ static bool is_gpu(const reader *r, int device)
 static nnc_status read_device(reader *r, const nnc_item *v, const char *name, int *out)
 {
     double d = 0;
-    NNC_TRY(number(r, v, name, 0, r->c->per_node - 1, true, &d));
+    NNC_TRY(read_number(r, v, name, 0, r->c->per_node - 1, true, &d));
     *out = (int)d;
     return is_gpu(r, *out) ? NNC_OK : bad(r, v, name, "the number of a GPU");
 }
@@ -329,7 +329,7 @@ static nnc_status read_nvlink(reader *r, const nnc_item *of)
             return bad(r, v, "pairs", "[device, device, number of links]");
         NNC_TRY(read_device(r, v->child, "pairs", &a));
         NNC_TRY(read_device(r, v->child->next, "pairs", &b));
-        NNC_TRY(number(r, v->child->next->next, "pairs", 1, CL_MAX_RINGS, true, &count));
+        NNC_TRY(read_number(r, v->child->next->next, "pairs", 1, CL_MAX_RINGS, true, &count));
         if (a == b || f->pair[a * f->n + b])
             return bad(r, v, "pairs", "each pair of different devices once");
         if (a >= CL_MAX_MESH || b >= CL_MAX_MESH)
@@ -396,12 +396,12 @@ static nnc_status read_efficiency(reader *r, const nnc_item *of)
     f->share = ARENA_NEW(&r->c->arena, double, bytes->n * nodes->n);
     NNC_NEED(f->size && f->nodes && f->share, r->f.sink);
     for (const nnc_item *v = bytes->child; v; v = v->next, before = x) {
-        NNC_TRY(number(r, v, "bytes", before + 1, RATE_MAX, true, &x));
+        NNC_TRY(read_number(r, v, "bytes", before + 1, RATE_MAX, true, &x));
         f->size[f->n_size++] = (int64_t)x;
     }
     before = 0;
     for (const nnc_item *v = nodes->child; v; v = v->next, before = x) {
-        NNC_TRY(number(r, v, "nodes", before + 1, 65536, true, &x));
+        NNC_TRY(read_number(r, v, "nodes", before + 1, 65536, true, &x));
         f->nodes[f->n_nodes++] = (int)x;
     }
     if (rows->n != bytes->n)
@@ -410,7 +410,7 @@ static nnc_status read_efficiency(reader *r, const nnc_item *of)
         if (!nnc_is_list(row) || row->n != nodes->n)
             return bad(r, row, "share", "a number for each element of \"nodes\"");
         for (const nnc_item *v = row->child; v; v = v->next)
-            NNC_TRY(number(r, v, "share", 0.000001, 1, false, &f->share[i++]));
+            NNC_TRY(read_number(r, v, "share", 0.000001, 1, false, &f->share[i++]));
     }
     return NNC_OK;
 }

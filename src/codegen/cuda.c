@@ -263,7 +263,7 @@ static void write_function(cu *c)
     cu_close(c, "}");
 }
 
-static bool prepare(cu *c, const nnc_kernel *k)
+static bool prepare_kernel(cu *c, const nnc_kernel *k)
 {
     c->buf_name = nnc_calloc((size_t)k->n_buf + 1, sizeof *c->buf_name);
     if (c->buf_name)
@@ -281,7 +281,7 @@ nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink)
     o->sizes.n = 0;
     nnc_text_clear(&o->text);
     c.v = nnc_calloc((size_t)k->n_ins + 1, sizeof *c.v);
-    const bool ok = prepare(&c, k) && c.v;
+    const bool ok = prepare_kernel(&c, k) && c.v;
     if (ok) {
         find_live(&c);
         write_function(&c);
@@ -299,7 +299,7 @@ static nnc_status put_group(
         if (s->kernel[i].like != first)
             continue;
         cu c = {.t = t, .k = k[i]};
-        NNC_NEED(prepare(&c, k[i]), sink);
+        NNC_NEED(prepare_kernel(&c, k[i]), sink);
         header(&c, s, k, i);
         nnc_free(c.buf_name);
     }

@@ -25,7 +25,7 @@ static const char *c_type(int t)
     return names[t];
 }
 
-static void number(nnc_text *t, const nnc_fstep *s)
+static void put_number(nnc_text *t, const nnc_fstep *s)
 {
     cu c = {.t = t};
     if (s->type == FT_f32 || s->type == FT_f64)
@@ -42,7 +42,7 @@ static void operand(const writer *w, nnc_text *t, int id, bool bare)
     if (s->op == FO_arg)
         nnc_puts(t, s->n ? "y" : "x");
     else if (s->op == FO_num)
-        number(t, s);
+        put_number(t, s);
     else if (w->named[id])
         nnc_printf(t, "v%d", id);
     else
@@ -75,7 +75,7 @@ static void expression(const writer *w, nnc_text *t, const nnc_fstep *s)
                 .type = s->type,
                 .f = s->type == FT_f32 ? (double)(float)s->c[i] : s->c[i]};
             nnc_puts(t, ", ");
-            number(t, &c);
+            put_number(t, &c);
         }
         nnc_puts(t, ")");
         break;

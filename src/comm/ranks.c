@@ -36,7 +36,7 @@ static bool get(const char *name, int *out, bool *bad)
     return true;
 }
 
-static nnc_status fail(const nnc_ranks *r, nnc_sink *sink)
+static nnc_status fail_ranks(const nnc_ranks *r, nnc_sink *sink)
 {
     return nnc_fail0(sink, NNC_E_USAGE,
         "rank %d of %d (%s): expected ranks 0 to N-1 of N processes, N at most %d", r->rank,
@@ -54,7 +54,7 @@ static nnc_status read_launcher(
     get(l->local_rank, &r.local_rank, &bad);
     get(l->local_size, &r.local_size, &bad);
     if (bad || r.world < 1 || r.rank >= r.world)
-        return fail(&r, sink);
+        return fail_ranks(&r, sink);
     *out = r;
     return NNC_OK;
 }
@@ -70,7 +70,7 @@ static nnc_status take_given(int rank, int world, nnc_ranks *r, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE, "%s is given without %s: a rank is one of a number",
             rank < 0 ? "--world" : "--rank", rank < 0 ? "--rank" : "--world");
     if (world < 1 || rank >= world)
-        return fail(&given, sink);
+        return fail_ranks(&given, sink);
     if (world != 1 && r->world > 1 && (r->rank != rank || r->world != world))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--rank=%d --world=%d, but %s says rank %d of %d: leave --rank and --world out, or "

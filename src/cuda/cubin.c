@@ -139,97 +139,6 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
     }
 }
 
-/* ---- the usual path ----------------------------------------------------------------------------------------------- */
-
-typedef struct step {
-    int64_t
-        bytes; /* stored to global memory by one thread from here to the exit; -1: no path to an exit */
-    int length; /* instructions from here to the exit */
-    int next;
-} step;
-
-int64_t cubin_branch(int sm, int64_t i, uint64_t low, uint64_t high)
-{
-    int64_t top = (int64_t)(high << 46) >> 46, offset; /* 18 bits */
-    if (sm >= 90)
-        offset = top * ((int64_t)1 << 40) + (int64_t)((low >> 34) << 10) +
-                 (int64_t)((low >> 16 & 0xff) << 2);
-    else
-        offset = top * ((int64_t)1 << 32) + (int64_t)(low >> 32 & ~(uint64_t)3);
-    return i + 1 + offset / INSTRUCTION;
-}
-
-bool cubin_branch_always(uint64_t low, uint64_t high)
-{
-    return (low & 0xfff) == 0x947 && (low >> 12 & 15) == PREDICATE_TRUE &&
-           (high >> 23 & 15) == PREDICATE_TRUE && (low >> 24 & 0xff) == 0;
-}
-
-static bool better(const step *a, const step *b)
-{
-    return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
-}
-
-/* Computes the steps of a section from the last to the first, so that targets of forward branches are done.
- * Backward branches are loops and not taken. */
-static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
-{
-    at[n] = (step){.bytes = -1};
-    for (int64_t i = n - 1; i >= 0; i--) {
-        uint64_t low, high;
-        memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
-        memcpy(&high, e->data + s->sh_offset + i * INSTRUCTION + 8, 8);
-        int bits = (int)(low & (CUBIN_OPS - 1)), next = (int)i + 1;
-        bool plain = (low >> 12 & 15) == PREDICATE_TRUE;
-        step end = {0};
-        const step *way = &at[next];
-        if ((bits == OP_EXIT || bits == OP_RET) && plain) {
-            way = &end;
-            next = -1;
-        } else if (bits == OP_BRA) {
-            int64_t to = cubin_branch(e->sm, i, low, high);
-            bool forward = to > i && to < n;
-            if (cubin_branch_always(low, high) || (forward && better(&at[to], way))) {
-                next = forward ? (int)to : (int)n;
-                way = &at[next];
-            }
-        } else if (bits == OP_CALL) { /* of code that stores: a branch */
-            const int64_t to = cubin_branch(e->sm, i, low, high);
-            if (to > i && to < n && at[to].bytes > 0 && better(&at[to], way))
-                way = &at[next = (int)to];
-        }
-        at[i] = (step){way->bytes, way->length + 1, next};
-        nnc_cubin_class c = cubin_class(e->sm, bits);
-        if (way->bytes >= 0 && c == CC_store_global)
-            at[i].bytes += (int64_t)1 << cubin_width(high);
-    }
-}
-
-static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
-{
-    int64_t n = (int64_t)(s->sh_size / INSTRUCTION);
-    NNC_FREED step *at = nnc_calloc((size_t)n + 1, sizeof *at);
-    if (!at)
-        return false;
-    find_steps(e, s, at, n);
-    for (int64_t i = 0; i >= 0 && i < n && at[0].bytes >= 0; i = at[i].next) {
-        uint64_t low, high;
-        memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
-        memcpy(&high, e->data + s->sh_offset + i * INSTRUCTION + 8, 8);
-        nnc_cubin_class c = cubin_class(e->sm, (int)(low & (CUBIN_OPS - 1)));
-        k->path++;
-        k->path_n[c]++;
-        const bool local = c == CC_load_local || c == CC_store_local;
-        k->path_arrays += local && (low >> 24 & 0xff) != STACK_REGISTER;
-        if (c == CC_load_global)
-            k->path_load_bits[cubin_width(high)]++;
-        if (c == CC_store_global)
-            k->path_store_bits[cubin_width(high)]++;
-    }
-    k->path_stored = at[0].bytes > 0 ? (int)at[0].bytes : 0;
-    return true;
-}
-
 /* Reads registers and stack sizes of all kernels: attributes of a symbol and a number. */
 static void resources(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k, int n)
 {
@@ -287,7 +196,7 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
             continue;
         nnc_cubin_kernel *one = &k[(*n_kernel)++];
         one->name = nnc_arena_strdup(a, section_name(&e, &s) + 6);
-        NNC_NEED(one->name && find_path(&e, &s, one), sink);
+        NNC_NEED(one->name, sink);
         count(&e, &s, one);
         one->code = e.data + s.sh_offset;
         one->n_code = (int64_t)(s.sh_size / INSTRUCTION);
@@ -320,12 +229,10 @@ void nnc_cubin_print(nnc_text *out, const nnc_cubin_kernel *k, int n)
     for (int i = 0; i < n; i++) {
         const int *c = k[i].n;
         nnc_printf(out,
-            "%s: %d registers, %d bytes of stack, %d of shared memory; %d instructions, %d on "
-            "the usual path: %d float, "
+            "%s: %d registers, %d bytes of stack, %d of shared memory; %d instructions: %d float, "
             "%d special, %d integer, %d move, %d branch",
             k[i].name, k[i].registers, k[i].stack_bytes, k[i].shared_bytes, k[i].instructions,
-            k[i].path, c[CC_real], c[CC_mufu], c[CC_integer], c[CC_move] + c[CC_load_const],
-            c[CC_branch]);
+            c[CC_real], c[CC_mufu], c[CC_integer], c[CC_move] + c[CC_load_const], c[CC_branch]);
         if (c[CC_shuffle] + c[CC_barrier])
             nnc_printf(out, ", %d shuffle, %d barrier", c[CC_shuffle], c[CC_barrier]);
         if (c[CC_load_shared] + c[CC_store_shared])

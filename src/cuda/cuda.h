@@ -250,14 +250,6 @@ typedef struct nnc_cubin_kernel {
     int stack_bytes;  /* per thread: local arrays and spilled registers */
     int shared_bytes; /* static; without the 1 KB that sm_90 and newer reserve */
     int instructions; /* without padding */
-    int path;         /* length of the usual path: among the paths from entry to exit that store the most to global
-                       * memory, the shortest. Threads that take no slow path and process no remainder execute it. A
-                       * loop counts once, or not at all where it can be skipped. */
-    int path_n[CC__COUNT]; /* instructions of that path by class */
-    int path_stored;  /* bytes that path stores to global memory */
-    int path_arrays;  /* its loads and stores of local memory at computed addresses: arrays, not saved registers */
-    int path_load_bits[CUBIN_WIDTHS]; /* its global loads of 8, 16, 32, 64 and 128 bits */
-    int path_store_bits[CUBIN_WIDTHS];
     int n[CC__COUNT]; /* all, by class */
     int op[CUBIN_OPS];               /* by the low nine bits; names: nnc_cubin_op */
     int load_bits[CUBIN_WIDTHS];     /* global loads of the whole kernel */

@@ -25,16 +25,11 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *out);
 int nvrtc_report_log(const char *unit, const char *source, const char *log, nnc_sink *sink);
 
 /* Machine code: 16 bytes per instruction, as two words. */
-enum { INSTRUCTION = 16, OP_EXIT = 0x14d, OP_RET = 0x150, OP_CALL = 0x144, OP_BRA = 0x147, PREDICATE_TRUE = 7, STACK_REGISTER = 1 };
+enum { INSTRUCTION = 16 };
 
 /* cubin.c: the class of an opcode (its low nine bits). */
 nnc_cubin_class cubin_class(int sm, int bits);
 /* Width of a global access, from the upper word of the instruction: 0 = 8 bits to 4 = 128. */
 int cubin_width(uint64_t high);
-/* Returns the index of the target of the branch at `i`. Offsets are relative to the next instruction: up to sm_89 in
- * bytes in bits 32 to 81, later in words with the low eight bits stored apart. */
-int64_t cubin_branch(int sm, int64_t i, uint64_t low, uint64_t high);
-/* True when neither a predicate (uniform or plain) nor divergence makes the branch conditional. */
-bool cubin_branch_always(uint64_t low, uint64_t high);
 
 #endif

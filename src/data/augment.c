@@ -94,7 +94,7 @@ static nnc_status resize(const nnc_augment *a, nnc_scratch *s, const char **why,
 }
 
 /* The number at (y, x), 0 outside. */
-static float number(const float *p, int h, int w, int y, int x)
+static float pixel_at(const float *p, int h, int w, int y, int x)
 {
     return y < 0 || x < 0 || y >= h || x >= w ? 0 : p[(size_t)y * (size_t)w + (size_t)x];
 }
@@ -117,10 +117,10 @@ static nnc_status rotate(double degrees, nnc_scratch *s, nnc_sink *sink)
             const float bx = (float)(fx - ix), by = (float)(fy - iy);
             for (int c = 0; c < p->c; c++) {
                 const float *f = p->at + (size_t)c * plane;
-                const float top = number(f, p->h, p->w, iy, ix) * (1 - bx) +
-                                  number(f, p->h, p->w, iy, ix + 1) * bx;
-                const float low = number(f, p->h, p->w, iy + 1, ix) * (1 - bx) +
-                                  number(f, p->h, p->w, iy + 1, ix + 1) * bx;
+                const float top = pixel_at(f, p->h, p->w, iy, ix) * (1 - bx) +
+                                  pixel_at(f, p->h, p->w, iy, ix + 1) * bx;
+                const float low = pixel_at(f, p->h, p->w, iy + 1, ix) * (1 - bx) +
+                                  pixel_at(f, p->h, p->w, iy + 1, ix + 1) * bx;
                 to[(size_t)c * plane] = top * (1 - by) + low * by;
             }
         }

@@ -228,7 +228,7 @@ static void shuffle(int64_t *order, int64_t n, uint64_t seed, const char *name)
 
 /* Divides the samples, in an order of the seed, into those for training and for validation. Both are whole batches, unless the last one is
  * padded. */
-static nnc_status divide(nnc_data *d, nnc_sink *sink)
+static nnc_status divide_set(nnc_data *d, nnc_sink *sink)
 {
     part *t = &d->part[NNC_DATA_train], *v = &d->part[NNC_DATA_validation];
     const int64_t all = t->n;
@@ -293,7 +293,7 @@ static nnc_status open_all(nnc_data *d, int64_t classes, nnc_sink *sink)
     if (o->validation_path)
         NNC_TRY(open_part(d, &d->part[NNC_DATA_validation], o->validation_path,
             o->validation_labels, classes, sink));
-    NNC_TRY(divide(d, sink));
+    NNC_TRY(divide_set(d, sink));
     return make_loader(d, sink);
 }
 

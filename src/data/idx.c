@@ -44,7 +44,7 @@ bool nnc_is_idx(const char *path)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static nnc_status fail(const part *f, nnc_sink *sink, const char *why)
+static nnc_status fail_idx(const part *f, nnc_sink *sink, const char *why)
 {
     return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = f->path}, "damaged idx file: %s", why);
 }
@@ -55,21 +55,21 @@ static nnc_status read_head(
 {
     const size_t head = HEAD + 4 * (size_t)dims;
     if (n < HEAD || p[0] || p[1])
-        return fail(f, sink, "it does not begin with two zeros");
+        return fail_idx(f, sink, "it does not begin with two zeros");
     if (p[2] != U8 || p[3] != dims)
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = f->path},
             "is an idx file of type 0x%02x with %d dimensions; expected %s: type 0x08 (bytes) with "
             "%d",
             p[2], p[3], dims == 1 ? "labels" : "pictures", dims);
     if (n < head)
-        return fail(f, sink, "its header is cut off");
+        return fail_idx(f, sink, "its header is cut off");
     int64_t all = 1;
     for (int d = 0; d < dims; d++) {
         f->dim[d] = big(p + HEAD + 4 * d);
         if (!f->dim[d] || (d && f->dim[d] > 65535))
-            return fail(f, sink, "an extent is 0 or a side longer than 65535");
+            return fail_idx(f, sink, "an extent is 0 or a side longer than 65535");
         if (!nnc_mul_ok(all, f->dim[d], &all))
-            return fail(f, sink, "its extents are too large");
+            return fail_idx(f, sink, "its extents are too large");
     }
     f->dims = dims;
     *bytes = all + (int64_t)head;
@@ -113,7 +113,7 @@ static nnc_status inflate_all(part *f, z_stream *z, int dims, nnc_sink *sink)
     const size_t h = HEAD + 4 * (size_t)dims, got = inflate_some(z, &f->map, head, h, &code);
     NNC_TRY(read_head(f, head, got, dims, &bytes, sink));
     if ((uint64_t)bytes / 1032 > f->map.n) /* deflate makes at most 1032 bytes of one */
-        return fail(f, sink, "it says more numbers than its compressed bytes can make");
+        return fail_idx(f, sink, "it says more numbers than its compressed bytes can make");
     f->own = nnc_malloc((size_t)bytes - h);
     NNC_NEED(f->own, sink);
     const size_t made =
@@ -121,7 +121,7 @@ static nnc_status inflate_all(part *f, z_stream *z, int dims, nnc_sink *sink)
     if (code == Z_OK) /* the checksum is read with the end */
         (void)inflate_some(z, &f->map, &more, 1, &code);
     if (code != Z_STREAM_END || made != (size_t)bytes - h)
-        return fail(f, sink, "its compressed bytes are damaged or cut off");
+        return fail_idx(f, sink, "its compressed bytes are damaged or cut off");
     f->at = f->own;
     nnc_map_close(&f->map);
     return NNC_OK;

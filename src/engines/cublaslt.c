@@ -414,7 +414,7 @@ static nnc_status find_algorithm(lt_handle *h, const nnc_call *c, nnc_sink *sink
                          : NNC_OK;
 }
 
-static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
+static nnc_status prepare_call(lt_handle *h, const nnc_call *c, nnc_sink *sink)
 {
     const char *why;
     if (!product_of(c, &h->p, &why))
@@ -436,7 +436,7 @@ static nnc_status lt_load(const nnc_load *l, void **handle, nnc_sink *sink)
     nnc_call c = nnc_load_call(l);
     lt_handle *h = nnc_calloc(1, sizeof *h);
     NNC_NEED(h, sink);
-    nnc_status status = prepare(h, &c, sink);
+    nnc_status status = prepare_call(h, &c, sink);
     if (status) {
         lt_unload(h);
         return status;

@@ -155,7 +155,7 @@ static nnc_status read_code(
     return NNC_OK;
 }
 
-static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, nnc_sink *sink)
+static nnc_status prepare_fn(handle *h, const nnc_plan *p, const nnc_pkernel *pk, nnc_sink *sink)
 {
     char name[NNC_CODE_NAME], finish[NNC_CODE_NAME + 8];
     h->n_arg = pk->n_args;
@@ -188,7 +188,7 @@ static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
     NNC_NEED(h, sink);
     h->from = l->object;
     h->rt = h->from->rt;
-    nnc_status s = prepare(h, l->plan, k, sink);
+    nnc_status s = prepare_fn(h, l->plan, k, sink);
     if (s == NNC_OK)
         *out = h;
     else

@@ -262,7 +262,7 @@ static void cudnn_unload(void *handle)
         nnc_cudnn_release();
 }
 
-static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
+static nnc_status prepare_call(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
     const char *why = "not supported";
     if (!cudnn_supports(c, &why))
@@ -286,7 +286,7 @@ static nnc_status cudnn_load(const nnc_load *l, void **handle, nnc_sink *sink)
     nnc_call c = nnc_load_call(l);
     cudnn_handle *h = nnc_calloc(1, sizeof *h);
     NNC_NEED(h, sink);
-    nnc_status status = prepare(h, &c, sink);
+    nnc_status status = prepare_call(h, &c, sink);
     if (status) {
         cudnn_unload(h);
         return status;

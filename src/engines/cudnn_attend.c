@@ -234,7 +234,7 @@ static nnc_status generated(attend_handle *h, const nnc_load *l, const char *why
     return nnc_engine_cuda.load_kernel(l, &h->kernel, sink);
 }
 
-static nnc_status prepare(attend_handle *h, const nnc_load *l, nnc_sink *sink)
+static nnc_status prepare_call(attend_handle *h, const nnc_load *l, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) mem = {0};
     nnc_attend a;
@@ -266,7 +266,7 @@ nnc_status attend_load(const nnc_load *l, attend_handle **out, nnc_sink *sink)
 {
     attend_handle *h = nnc_calloc(1, sizeof *h);
     NNC_NEED(h, sink);
-    nnc_status st = prepare(h, l, sink);
+    nnc_status st = prepare_call(h, l, sink);
     if (st) {
         attend_unload(h);
         return st;

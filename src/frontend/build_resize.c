@@ -49,7 +49,7 @@ static double step_of(const fe_layer *l, const between *b, int64_t extent, doubl
 }
 
 /* Fills in the positions: centres of elements, or with align_corners the corners, lie on each other. */
-static bool place(fe_layer *l, between *b, int64_t extent, double step)
+static bool place_sample(fe_layer *l, between *b, int64_t extent, double step)
 {
     for (int k = 0; k < 2; k++)
         if (!(b->at[k] = ARENA_NEW(&l->f->a, int32_t, b->n)))
@@ -107,7 +107,7 @@ static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
     if (!w)
         return fe_nomem(l->f);
     nnc_ref y[2];
-    assert(b->weight); /* `place` succeeded */
+    assert(b->weight); /* `place_sample` succeeded */
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < b->n; i++)
             nnc_set_f64(dt, w, i, k ? b->weight[i] : 1 - b->weight[i]);
@@ -129,7 +129,7 @@ static nnc_ref resize(fe_layer *l, nnc_ref x, between *b, double factor)
             "%s: extent %lld to %lld: at most %d is supported, more only for mode nearest and a "
             "multiple of the input",
             l->row.name, (long long)extent, (long long)b->n, MOST_PLACES);
-    if (!place(l, b, extent, step))
+    if (!place_sample(l, b, extent, step))
         return NNC_NONE;
     return b->nearest ? gather_at(l->f->g, x, b, 0) : mix(l, x, b);
 }

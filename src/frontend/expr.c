@@ -18,7 +18,7 @@ typedef struct ex {
 
 static fe_val ternary(ex *e);
 
-static fe_val number(int64_t i)
+static fe_val int_value(int64_t i)
 {
     return (fe_val){.i = i};
 }
@@ -35,7 +35,7 @@ static fe_val fail(ex *e, const char *at, const char *fmt, ...)
     }
     e->failed = true;
     e->p = e->end;
-    return number(0);
+    return int_value(0);
 }
 
 static void blanks(ex *e)
@@ -70,7 +70,7 @@ static fe_val arith(ex *e, fe_val a, char op, fe_val b, const char *at)
 {
     char name[2] = {op, 0};
     if (!need_int(e, a, at, name) || !need_int(e, b, at, name) || e->skip)
-        return number(0);
+        return int_value(0);
     int64_t r = 0;
     bool over = false;
     switch (op) {
@@ -91,12 +91,12 @@ static fe_val arith(ex *e, fe_val a, char op, fe_val b, const char *at)
     if (over)
         return fail(
             e, at, "%lld %c %lld does not fit in 64 bits", (long long)a.i, op, (long long)b.i);
-    return number(r);
+    return int_value(r);
 }
 
 static fe_val call(ex *e, bool is_min, const char *at)
 {
-    fe_val r = number(0);
+    fe_val r = int_value(0);
     int n = 0;
     if (!eat(e, "("))
         return fail(e, e->p, "expected ( after %s", is_min ? "min" : "max");
@@ -104,7 +104,7 @@ static fe_val call(ex *e, bool is_min, const char *at)
         fe_val v = ternary(e);
         if (!need_int(e, v, at, is_min ? "min" : "max"))
             return r;
-        r = n++ == 0 ? v : number(is_min ? nnc_min64(r.i, v.i) : nnc_max64(r.i, v.i));
+        r = n++ == 0 ? v : int_value(is_min ? nnc_min64(r.i, v.i) : nnc_max64(r.i, v.i));
     } while (eat(e, ","));
     if (!e->failed && !eat(e, ")"))
         return fail(e, e->p, "expected , or )");
@@ -155,7 +155,7 @@ static fe_val primary(ex *e)
         if (e->p < e->end && (isalpha((unsigned char)*e->p) || *e->p == '_' || *e->p == '.'))
             return fail(
                 e, e->p, "expected an operator after %lld, found `%c`", (long long)v, *e->p);
-        return number(v);
+        return int_value(v);
     }
     if (isalpha((unsigned char)*e->p) || *e->p == '_')
         return variable(e);
@@ -185,10 +185,10 @@ static fe_val unary(ex *e)
     fe_val v;
     if (eat(e, "-")) {
         v = unary(e);
-        v = arith(e, number(0), '-', v, at);
+        v = arith(e, int_value(0), '-', v, at);
     } else if (eat(e, "!")) {
         v = unary(e);
-        v = need_int(e, v, at, "!") ? number(!v.i) : number(0);
+        v = need_int(e, v, at, "!") ? int_value(!v.i) : int_value(0);
     } else {
         v = primary(e);
     }
@@ -208,7 +208,7 @@ static fe_val equal(ex *e, fe_val a, bool want, fe_val b, const char *at)
     if (a.is_word != b.is_word && !e->skip)
         return fail(e, at, "compares a word with an integer");
     bool same = a.is_word ? a.n == b.n && !memcmp(a.word, b.word, (size_t)a.n) : a.i == b.i;
-    return number(same == want);
+    return int_value(same == want);
 }
 
 /* a op b of a level above arithmetic. `known`: a alone decides || or &&. */
@@ -218,11 +218,11 @@ static fe_val condition(
     if (level == LEVEL_equal)
         return equal(e, a, *op == '=', b, at);
     if (!need_int(e, a, at, op) || !need_int(e, b, at, op))
-        return number(0);
+        return int_value(0);
     if (level == LEVEL_order)
-        return number(
+        return int_value(
             op[1] ? (*op == '<' ? a.i <= b.i : a.i >= b.i) : (*op == '<' ? a.i < b.i : a.i > b.i));
-    return number(level == LEVEL_and ? !known && a.i && b.i : known || a.i || b.i);
+    return int_value(level == LEVEL_and ? !known && a.i && b.i : known || a.i || b.i);
 }
 
 static fe_val binary(ex *e, int level)

@@ -72,7 +72,7 @@ static bool names(const char *p, size_t n, const char *path)
     return false;
 }
 
-static nnc_status put(placer *s, int layer, int value, const char *rule, int n)
+static nnc_status put_layer(placer *s, int layer, int value, const char *rule, int n)
 {
     if (s->rule[layer])
         return nnc_fail0(s->sink, NNC_E_USAGE,
@@ -86,7 +86,7 @@ static nnc_status put(placer *s, int layer, int value, const char *rule, int n)
 }
 
 /* A number at *p, or `otherwise`. */
-static int64_t number(const char **p, int64_t otherwise)
+static int64_t scan_number(const char **p, int64_t otherwise)
 {
     int64_t v = 0;
     if (!isdigit((unsigned char)**p))
@@ -102,11 +102,11 @@ static bool read_range(const placer *s, const char *p, size_t n, int64_t *first,
     const char *end = p + n;
     if (strspn(p, "0123456789-") < n)
         return false;
-    *first = number(&p, 0);
+    *first = scan_number(&p, 0);
     *last = *first;
     if (p < end && *p == '-') {
         p++;
-        *last = p < end ? number(&p, 0) : s->n - 1;
+        *last = p < end ? scan_number(&p, 0) : s->n - 1;
     }
     return p == end;
 }
@@ -119,7 +119,7 @@ static nnc_status place_range(
             "%s: `%.*s`: the model's layers are 0 to %d; nnc partition --layers lists them",
             s->flag, n, rule, s->n - 1);
     for (int64_t l = first; l <= last; l++)
-        NNC_TRY(put(s, (int)l, value, rule, n));
+        NNC_TRY(put_layer(s, (int)l, value, rule, n));
     return NNC_OK;
 }
 
@@ -149,7 +149,7 @@ static int value_of(const placer *s, const char *p, size_t n)
     for (int i = 0; i < s->n_word; i++)
         if (strlen(s->word[i]) == n && !memcmp(s->word[i], p, n))
             return i;
-    const int64_t device = s->word ? -1 : number(&at, -1);
+    const int64_t device = s->word ? -1 : scan_number(&at, -1);
     return at == p + n && device <= INT16_MAX ? (int)device : -1;
 }
 
@@ -182,7 +182,7 @@ static nnc_status place_one(placer *s, const char *rule, int n)
     for (int l = 0; l < s->n; l++)
         if (names(rule, left, s->path[l])) {
             any = true;
-            NNC_TRY(put(s, l, value, rule, n));
+            NNC_TRY(put_layer(s, l, value, rule, n));
         }
     return any ? NNC_OK : unknown(s, rule, (int)left);
 }

@@ -3,7 +3,6 @@
  * types. */
 #include "kernel/loop.h"
 #include "kernel/trace.h"
-#include <stdlib.h>
 
 /* A gradient of a depthwise convolution: of its source (a transposed one) or its weights. These are kernels of their own. Fused greedily
  * with ops around them, they would break the groups of batch norms apart, and a step would move more bytes. */
@@ -48,40 +47,10 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
     return calls == 1; /* several calls: a kernel (chain.c) */
 }
 
-/* Counts the distinct values that the nodes read from outside; constants with one number are part of the kernel. -1: out of memory. */
-static int64_t outside_values(
-    const nnc_graph *g, const uint32_t *nodes, int n, int64_t operands, nnc_arena *a)
+int nnc_kernel_most_buffers(const nnc_target *t)
 {
-    nnc_ref *v = ARENA_NEW(a, nnc_ref, operands + 1);
-    size_t k = 0, once = 0;
-    if (!v)
-        return -1;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < g->node[nodes[i]].n_in; j++) {
-            nnc_ref r = g->node[nodes[i]].in[j];
-            uint32_t d = g->value[r].node;
-            bool number = g->node[d].op == OP_constant && nnc_type_numel(nnc_typeof(g, r)) == 1;
-            if (!number && !bsearch(&d, nodes, (size_t)n, sizeof d, nnc_by_index))
-                v[k++] = r;
-        }
-    qsort(v, k, sizeof *v, nnc_by_index);
-    for (size_t i = 0; i < k; i++)
-        once += i == 0 || v[i] != v[i - 1];
-    return (int64_t)once;
-}
-
-/* *why: the reason, or NULL: out of memory. */
-static bool too_many_arguments(
-    const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a, const char **why)
-{
-    int64_t operands = 0;
-    for (int i = 0; i < n; i++)
-        operands += g->node[nodes[i]].n_in;
-    if (operands + n_out <= NNC_KERNEL_ARGUMENTS)
-        return false;
-    int64_t outside = outside_values(g, nodes, n, operands, a);
-    *why = outside < 0 ? NULL : "one kernel would have more than 64 operands and results";
-    return outside < 0 || outside + n_out > NNC_KERNEL_ARGUMENTS;
+    enum { GPU = 448 }; /* 8 bytes each; the rest is for sizes and the workspace */
+    return t->kind == NNC_T_cuda ? GPU : NNC_KMAX_BUF - NX_REUSED;
 }
 
 /* Least length of a stored row. Vectors along shorter rows are slower than a separate kernel for the values, which runs along all rows. The
@@ -169,18 +138,16 @@ static bool has_convs(const nx_set *s)
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
     int n_out, int64_t spare, int64_t local, nnc_arena *a, const char **why)
 {
-    const char *reason = "more than 64 results";
+    const char *reason = NULL;
     nx_set set = {
         .g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare, .local = local};
     NNC_LOCAL(nnc_arena) scratch = {0};
     nx t = {.windowed = NNC_NONE};
-    bool ok = false;
-    if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
-        ok = has_convs(&set) ? (reason = "each convolution is a kernel", false)
-             : is_composed(&set)
-                 ? composed(&set, &scratch, &scratch, &reason) != NULL
-                 : nx_trace(&t, &set, &scratch, &reason) &&
-                       (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
+    bool ok = has_convs(&set) ? (reason = "each convolution is a kernel", false)
+              : is_composed(&set)
+                  ? composed(&set, &scratch, &scratch, &reason) != NULL
+                  : nx_trace(&t, &set, &scratch, &reason) &&
+                        (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
     nnc_free(t.ins);
     if (ok && t.windowed != NNC_NONE)
         ok = (*why = stored_note(g, t.windowed, a)) != NULL;

@@ -36,7 +36,7 @@ typedef struct part {
     int rows; /* the joined kernel's axis over the window's rows, or -1 */
     window w;
     int64_t skipped; /* elements of `in` before the window's first row, at index 0 of `along` */
-    int to_buf[NNC_KERNEL_ARGUMENTS + NNC_KERNEL_RESULTS + NX_REUSED];
+    int *to_buf; /* by buffer of k: that of the joined kernel */
 } part;
 
 typedef struct chain {
@@ -581,9 +581,16 @@ static int find_buffer(const nnc_ref *value, int n, nnc_ref v)
 /* Adds buffers: the operands of all parts, the result, and the rows that pass from part to part. */
 static bool add_buffers(chain *c, nnc_kernel *k)
 {
-    nnc_ref value[NNC_KERNEL_ARGUMENTS + 1];
-    k->buf = ARENA_NEW(c->a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + NNC_KPARTS * (NX_REUSED + 1));
-    if (!k->buf)
+    int most = 0;
+    bool ok = true;
+    for (int p = 0; p < c->n; p++) {
+        c->part[p].to_buf = ARENA_NEW(c->scratch, int, c->part[p].k->n_buf);
+        ok = ok && c->part[p].to_buf;
+        most += c->part[p].k->n_buf + 1;
+    }
+    nnc_ref *value = ARENA_NEW(c->scratch, nnc_ref, most);
+    k->buf = ARENA_NEW(c->a, nnc_kbuf, most);
+    if (!ok || !value || !k->buf)
         return fails(c, NULL);
     for (int p = 0; p < c->n; p++)
         for (int b = 0; b < c->part[p].dst; b++) {
@@ -591,8 +598,6 @@ static bool add_buffers(chain *c, nnc_kernel *k)
             q->to_buf[b] = b == q->in ? -1 : find_buffer(value, k->n_buf, q->value[b]);
             if (b == q->in || q->to_buf[b] >= 0)
                 continue;
-            if (k->n_buf == NNC_KERNEL_ARGUMENTS - 1)
-                return fails(c, "one kernel would have more than 64 operands and results");
             q->to_buf[b] = k->n_buf;
             value[k->n_buf] = q->value[b];
             k->buf[k->n_buf++] = q->k->buf[b];

@@ -30,7 +30,6 @@
 #define NNC_KMAX_BUF 4096
 #define NNC_KMAX_INS 65536
 #define NNC_KMAX_STAGE 4096
-#define NNC_KMAX_PART_BUF 80
 
 typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
 typedef struct nnc_kaxis {
@@ -300,7 +299,7 @@ typedef struct nnc_kpart {
     uint32_t axes;         /* its own axes */
     uint32_t nest;         /* own axes that enclose its stages and are outer axes of its kernel */
     int to[NNC_KAXES];     /* by axis of the whole kernel: its number in the part's kernel, -1: not there */
-    int buf[NNC_KMAX_PART_BUF]; /* by buffer of the part's kernel: its number in the whole kernel */
+    int *buf;              /* by buffer of the part's kernel: its number in the whole kernel */
     nnc_kernel k;
 } nnc_kpart;
 /* Number of parts, 0: the kernel is not divided; part[NNC_KPARTS] (may be NULL): stages, product, axes. */
@@ -365,11 +364,11 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
  * of memory; on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op allowed beyond one per element
  * (nnc_target_spare_ops). `local`: bytes of a tmp buffer for values that overlapping windows read (nnc_kernel_local); the windows then read
  * no other computed values. 0: each window computes them. Time depends only on these nodes and their operands, not on the graph's size. */
-#define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
-#define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
-#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; with more, each element compares its index */
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
     nnc_arena *a, const char **why);
+/* Most operands and results of a kernel on t. A GPU has 4 KiB for a kernel's parameters: pointers, and the sizes of shared functions. */
+int nnc_kernel_most_buffers(const nnc_target *t);
+#define NNC_KERNEL_CONCAT 12 /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
 /* The kernel of such nodes, without a schedule, in `a`, for estimates: operands are numbered in order of use. NULL: *why is the reason,
  * or NULL when out of memory. */
 nnc_kernel *nnc_kernel_of(

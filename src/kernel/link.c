@@ -204,7 +204,7 @@ static bool is_placed(const nl *l, int32_t store)
 }
 
 /* The item of an instruction that `section` uses; -1: out of memory. */
-static int32_t place(nl *l, int section, int32_t id)
+static int32_t place_ins(nl *l, int section, int32_t id)
 {
     const nx_ins *n = &l->t->ins[id];
     nnc_kins k = n->k;
@@ -217,7 +217,7 @@ static int32_t place(nl *l, int section, int32_t id)
     if (x < 0) {
         for (int j = 0; j < 3; j++) {
             int32_t *arg = &k.arg[n->last_first ? 2 - j : j];
-            *arg = *arg < 0 ? -1 : place(l, section, *arg);
+            *arg = *arg < 0 ? -1 : place_ins(l, section, *arg);
         }
         bool access = k.op == KO_load || k.op == KO_store;
         if (access && (k.op == KO_store || k.arg[1] >= 0))
@@ -273,10 +273,10 @@ static bool place_all(nl *l)
         for (int r = 0; r < t->n_reduce; r++)
             if (l->stage[g].ctx < 0 && l->stage[g].level == t->reduce[r].level &&
                 l->stage[g].space == t->reduce[r].space)
-                (void)place(l, 2 * g + 1, t->reduce[r].result);
+                (void)place_ins(l, 2 * g + 1, t->reduce[r].result);
     for (int i = 0; i < t->n_store; i++)
         if (!is_placed(l, t->store[i]))
-            (void)place(l, 0, t->store[i]);
+            (void)place_ins(l, 0, t->store[i]);
     if (!l->oom)
         sink_operands(l);
     return !l->oom;

@@ -13,7 +13,7 @@ typedef struct parser {
     nnc_status status;
 } parser;
 
-static bool fail(parser *p, const char *expected)
+static bool parse_fail(parser *p, const char *expected)
 {
     if (p->status == NNC_OK)
         p->status = nnc_scan_fail(p->s, p->sink, expected);
@@ -28,7 +28,7 @@ static bool nomem(parser *p)
 
 static bool eat(parser *p, const char *lit)
 {
-    return nnc_scan_eat(p->s, lit) || fail(p, lit);
+    return nnc_scan_eat(p->s, lit) || parse_fail(p, lit);
 }
 
 static bool get_int(parser *p, int64_t lo, int64_t hi, int64_t *out)
@@ -37,7 +37,7 @@ static bool get_int(parser *p, int64_t lo, int64_t hi, int64_t *out)
     if (nnc_scan_int(p->s, out) && *out >= lo && *out <= hi)
         return true;
     *p->s = at;
-    return fail(p, "a number in range");
+    return parse_fail(p, "a number in range");
 }
 
 static bool get_word(parser *p, char **out, const char *what)
@@ -45,7 +45,7 @@ static bool get_word(parser *p, char **out, const char *what)
     const char *w;
     size_t n;
     if (!nnc_scan_word(p->s, &w, &n))
-        return fail(p, what);
+        return parse_fail(p, what);
     *out = nnc_arena_strndup(p->a, w, n);
     return *out || nomem(p);
 }
@@ -69,7 +69,7 @@ static bool get_dtype(parser *p, uint8_t *out)
         return true;
     }
     *p->s = at;
-    return fail(p, "a type");
+    return parse_fail(p, "a type");
 }
 
 static bool get_axis(parser *p, int *out)
@@ -79,7 +79,7 @@ static bool get_axis(parser *p, int *out)
             *out = a;
             return true;
         }
-    return fail(p, "an axis");
+    return parse_fail(p, "an axis");
 }
 
 static bool is_axis(const parser *p)
@@ -125,12 +125,12 @@ static bool get_buf(parser *p, int16_t *out)
     const char *w;
     size_t n;
     if (!nnc_scan_word(p->s, &w, &n))
-        return fail(p, "a buffer");
+        return parse_fail(p, "a buffer");
     *out = -1;
     for (int b = 0; b < p->k->n_buf && *out < 0; b++)
         if (strlen(p->k->buf[b].name) == n && memcmp(p->k->buf[b].name, w, n) == 0)
             *out = (int16_t)b;
-    return *out >= 0 || fail(p, "a buffer's name before this");
+    return *out >= 0 || parse_fail(p, "a buffer's name before this");
 }
 
 /* index: receives the computed index' argument */
@@ -153,7 +153,7 @@ static bool get_guards(parser *p, nnc_kins *in)
     int n = 0;
     while (nnc_scan_eat(p->s, "if")) {
         if (n == NNC_KGUARDS)
-            return fail(p, "at most 8 guards");
+            return parse_fail(p, "at most 8 guards");
         if (!get_int(p, INT64_MIN, INT64_MAX, &g[n].lo) || !eat(p, "<=") ||
             !get_affine(p, &g[n].e) || !eat(p, "<") || !get_int(p, INT64_MIN, INT64_MAX, &g[n].hi))
             return false;
@@ -170,8 +170,8 @@ static bool get_facts(parser *p, nnc_kins *in)
     in->lo = 1;
     in->hi = 0;
     if (nnc_scan_eat(p->s, "range")) {
-        if (!eat(p, "(") || !(nnc_scan_double(p->s, &in->lo) || fail(p, "a number")) ||
-            !eat(p, ",") || !(nnc_scan_double(p->s, &in->hi) || fail(p, "a number")))
+        if (!eat(p, "(") || !(nnc_scan_double(p->s, &in->lo) || parse_fail(p, "a number")) ||
+            !eat(p, ",") || !(nnc_scan_double(p->s, &in->hi) || parse_fail(p, "a number")))
             return false;
         in->maybe_nan = nnc_scan_eat(p->s, ", nan");
         if (!eat(p, ")"))
@@ -195,7 +195,7 @@ static bool get_sop(parser *p, nnc_kins *in)
     nnc_scan at = *p->s;
     if (!nnc_scan_word(p->s, &w, &n) || !nnc_sop_parse(w, n, &sop)) {
         *p->s = at;
-        return fail(p, "an instruction");
+        return parse_fail(p, "an instruction");
     }
     in->op = KO_sop;
     in->sop = (uint8_t)sop;
@@ -215,7 +215,7 @@ static bool get_op(parser *p, nnc_kins *in)
         if (!get_dtype(p, &in->dtype))
             return false;
         if (nnc_is_float(in->dtype))
-            return nnc_scan_double(p->s, &in->f) || fail(p, "a number");
+            return nnc_scan_double(p->s, &in->f) || parse_fail(p, "a number");
         return get_int(p, INT64_MIN, INT64_MAX, &in->i);
     }
     if (nnc_scan_eat(p->s, "index")) {
@@ -240,7 +240,7 @@ static bool get_op(parser *p, nnc_kins *in)
     if (scan || nnc_scan_eat(p->s, "reduce")) {
         int r = find_word(p, nnc_kred_names, 6);
         if (r < 0)
-            return fail(p, "sum, prod, max, min, argmax or argmin");
+            return parse_fail(p, "sum, prod, max, min, argmax or argmin");
         in->op = KO_reduce;
         in->sop = (uint8_t)r;
         in->running = scan;
@@ -259,12 +259,12 @@ static bool get_block(parser *p, int32_t *first, int32_t *end)
     while (nnc_scan_is(p->s, "%")) {
         int32_t id;
         if (k->n_ins == NNC_KMAX_INS)
-            return fail(p, "fewer instructions");
+            return parse_fail(p, "fewer instructions");
         if (!ARENA_ROOM(p->a, k->ins, p->cap_ins, k->n_ins + 1))
             return nomem(p);
         nnc_kins *in = &k->ins[k->n_ins];
         *in = (nnc_kins){.buf = -1, .arg = {-1, -1, -1}};
-        if (!get_id(p, &id) || (id != k->n_ins && !fail(p, "instructions numbered from 0")))
+        if (!get_id(p, &id) || (id != k->n_ins && !parse_fail(p, "instructions numbered from 0")))
             return false;
         if (!eat(p, "=") || !get_op(p, in) || !get_facts(p, in))
             return false;
@@ -278,7 +278,7 @@ static bool get_stage(parser *p)
 {
     nnc_kernel *k = p->k;
     if (k->n_stage == NNC_KMAX_STAGE)
-        return fail(p, "fewer stages");
+        return parse_fail(p, "fewer stages");
     if (!ARENA_ROOM(p->a, k->stage, p->cap_stage, k->n_stage + 1))
         return nomem(p);
     nnc_kstage *s = &k->stage[k->n_stage++];
@@ -315,19 +315,19 @@ static bool get_axes(parser *p)
         nnc_kaxis x = {0};
         char *name;
         if (k->n_axis == NNC_KAXES)
-            return fail(p, "at most 16 axes");
+            return parse_fail(p, "at most 16 axes");
         if (!get_word(p, &name, "the axis' name"))
             return false;
         int kind = find_word(p, nnc_kaxis_names, 3);
         if (kind < 0 || name_taken(k, name))
-            return fail(p, "a new name and outer, map or reduce");
+            return parse_fail(p, "a new name and outer, map or reduce");
         x.kind = (nnc_kaxis_kind)kind;
         x.name = name;
         if (!get_int(p, 1, INT64_MAX / 2, &x.extent))
             return false;
         x.seq = nnc_scan_eat(p->s, "seq");
         if (x.kind == KA_outer && k->n_outer++ != k->n_axis)
-            return fail(p, "outer axes first");
+            return parse_fail(p, "outer axes first");
         k->axis[k->n_axis++] = x;
     }
     return true;
@@ -339,7 +339,7 @@ static bool get_bufs(parser *p)
     nnc_kernel *k = p->k;
     while (nnc_scan_eat(p->s, "buf")) {
         if (k->n_buf == NNC_KMAX_BUF)
-            return fail(p, "fewer buffers");
+            return parse_fail(p, "fewer buffers");
         char *name;
         uint8_t d;
         if (!ARENA_ROOM(p->a, k->buf, p->cap_buf, k->n_buf + 1))
@@ -348,7 +348,7 @@ static bool get_bufs(parser *p)
             return false;
         int r = find_word(p, role, 3);
         if (r < 0 || name_taken(k, name))
-            return fail(p, "a new name and in, out or tmp");
+            return parse_fail(p, "a new name and in, out or tmp");
         nnc_kbuf *b = &k->buf[k->n_buf];
         *b = (nnc_kbuf){.role = (nnc_kbuf_role)r, .name = name};
         if (!get_dtype(p, &d) || !get_int(p, 1, (int64_t)1 << 46, &b->numel))
@@ -379,14 +379,14 @@ static bool get_grid(parser *p)
     nnc_kgrid *g = &p->k->grid;
     int axis = -1, across = -1, cls = find_word(p, nnc_kclass_names + 1, 8);
     if (cls < 0)
-        return fail(p, "point, tile, row, column, steps, scatter, attend or contract");
+        return parse_fail(p, "point, tile, row, column, steps, scatter, attend or contract");
     if ((nnc_scan_eat(p->s, "along") && !get_axis(p, &axis)) ||
         (nnc_scan_eat(p->s, "across") && !get_axis(p, &across)))
         return false;
     *g = (nnc_kgrid){.cls = (uint8_t)(cls + 1), .axis = (int16_t)axis, .across = (int16_t)across};
     p->k->sched = nnc_cuda_sched(p->k);
     if (!nnc_scan_is(p->s, "threads"))
-        return fail(p, "threads");
+        return parse_fail(p, "threads");
     return get_small(p, "threads", 0, &g->threads) && get_small(p, "vec", 1, &g->vec) &&
            get_small(p, "flight", 1, &g->flight) && get_small(p, "group", 1, &g->group) &&
            get_small(p, "split", 1, &g->split) && get_small(p, "keep", 0, &g->keep) &&
@@ -407,7 +407,7 @@ static bool get_ring(parser *p)
         return false;
     return (!nnc_sched_has_ring(&p->k->sched, buf) &&
                nnc_sched_put_ring(&p->k->sched, buf, axis, n)) ||
-           fail(p, "one ring for a buffer");
+           parse_fail(p, "one ring for a buffer");
 }
 
 /* Parses the arguments of directive `what`. */
@@ -425,7 +425,7 @@ static bool get_directive(parser *p, nnc_kdo what)
             !get_int(p, 1, INT64_MAX / 4, &n))
             return false;
         if (nnc_sched_has_for(&p->k->sched, what, a) || !nnc_sched_put(&p->k->sched, what, a, n))
-            return fail(p, "one directive of a kind for an axis");
+            return parse_fail(p, "one directive of a kind for an axis");
     } while (what == KD_order && is_axis(p));
     return true;
 }
@@ -442,7 +442,7 @@ static bool get_schedule(parser *p)
         while (what < KD__COUNT && !nnc_scan_eat(p->s, nnc_kdo_names[what]))
             what++;
         if (what == KD__COUNT)
-            return fail(p, "a directive, or parallel");
+            return parse_fail(p, "a directive, or parallel");
         if (!get_directive(p, (nnc_kdo)what))
             return false;
     }

@@ -400,13 +400,14 @@ static bool take_buffers(
     const int64_t tile = tiled < 0 ? 1 : nnc_max64(nnc_sched_n(&k->sched, KD_tile, tiled), 1);
     uint8_t *use = ARENA_NEW(a, uint8_t, k->n_buf + 1);
     p->k.n_buf = 0;
-    p->k.buf = ARENA_NEW(a, nnc_kbuf, NNC_KMAX_PART_BUF);
+    p->k.buf = ARENA_NEW(a, nnc_kbuf, k->n_buf + 1);
+    p->buf = ARENA_NEW(a, int, k->n_buf + 1);
     for (int i = first_ins(k, p); use && i < end_ins(k, p); i++)
         if (is_access(&k->ins[i]))
             use[k->ins[i].buf] |= k->ins[i].op == KO_store ? STORED : LOADED;
-    for (int b = 0; use && p->k.buf && b < k->n_buf; b++) {
+    for (int b = 0; use && p->k.buf && p->buf && b < k->n_buf; b++) {
         to[b] = -1;
-        if (!use[b] || p->k.n_buf == NNC_KMAX_PART_BUF)
+        if (!use[b])
             continue;
         nnc_kbuf x = k->buf[b];
         if (p->nest && x.role == KB_tmp && !row[b])
@@ -419,7 +420,7 @@ static bool take_buffers(
         to[b] = (int16_t)p->k.n_buf;
         p->k.buf[p->k.n_buf++] = x;
     }
-    return use && p->k.buf;
+    return use && p->k.buf && p->buf;
 }
 
 static bool take_stages(const nnc_kernel *k, nnc_kpart *p, nnc_arena *a)

@@ -34,7 +34,7 @@ enum {
 typedef struct element {
     nnc_kernel *k;
     int dim[NNC_KAXES]; /* by axis of k */
-    int to_buf[NNC_KERNEL_ARGUMENTS + 1]; /* by buffer of k: the kernel's buffer; -1 for `given` */
+    int *to_buf; /* by buffer of k: the kernel's buffer; -1 for `given` */
     int given; /* buffer of k that is the convolution's result; -1: there is none */
     int store; /* instruction */
 } element;
@@ -83,7 +83,7 @@ typedef struct winograd {
     int u, y; /* buffers */
     points v, m, g;
     int stage; /* first instruction of the current one */
-    nnc_ref value[NNC_KERNEL_ARGUMENTS]; /* by buffer */
+    nnc_ref *value; /* by buffer */
     const char **why;
     nnc_arena *scratch, *a;
 } winograd;
@@ -126,7 +126,7 @@ static int32_t put(winograd *w, const nnc_kins *in)
     return k->n_ins++;
 }
 
-static int32_t number(winograd *w, double f)
+static int32_t put_const(winograd *w, double f)
 {
     return put(
         w, &(nnc_kins){.op = KO_const, .dtype = DT_f32, .arg = {-1, -1, -1}, .f = f, .lo = 1});
@@ -167,11 +167,11 @@ static int32_t combine(winograd *w, const double *c, const int32_t *x, int n)
             if (c[i] == 0 || pass != (c[i] == 1 ? 0 : c[i] == -1 ? 1 : 2))
                 continue;
             if (sum < 0)
-                sum = pass ? scalar(w, SC_mul, x[i], number(w, c[i]), -1) : x[i];
+                sum = pass ? scalar(w, SC_mul, x[i], put_const(w, c[i]), -1) : x[i];
             else if (pass < 2)
                 sum = scalar(w, pass ? SC_sub : SC_add, sum, x[i], -1);
             else
-                sum = scalar(w, SC_fma, x[i], number(w, c[i]), sum);
+                sum = scalar(w, SC_fma, x[i], put_const(w, c[i]), sum);
         }
     return sum;
 }
@@ -211,8 +211,8 @@ static int32_t row_of(winograd *w, const transform *t, const double *c, const in
         return e;
     if (unit == 1 || (unit == -1 && e >= 0))
         return e < 0 ? o : scalar(w, unit == 1 ? SC_add : SC_sub, e, o, -1);
-    return e < 0 ? scalar(w, SC_mul, o, number(w, unit), -1)
-                 : scalar(w, SC_fma, o, number(w, unit), e);
+    return e < 0 ? scalar(w, SC_mul, o, put_const(w, unit), -1)
+                 : scalar(w, SC_fma, o, put_const(w, unit), e);
 }
 
 static void apply(winograd *w, const transform *t, const int32_t *x, int32_t *y)
@@ -280,8 +280,6 @@ static int buffer_of(winograd *w, nnc_ref v)
     for (int i = 0; i < w->k->n_buf; i++)
         if (w->value[i] == v)
             return i;
-    if (w->k->n_buf == NNC_KERNEL_ARGUMENTS - 1)
-        return -1;
     const nnc_type *t = nnc_typeof(w->s->outer ? w->s->outer : w->s->g, v);
     w->value[w->k->n_buf] = v;
     w->k->buf[w->k->n_buf] =
@@ -357,6 +355,9 @@ static bool trace_epilogue(winograd *w, element *e)
     nnc_free(t.ins);
     if (!e->k)
         return false;
+    e->to_buf = ARENA_NEW(w->scratch, int, t.n_buf_value + 1);
+    if (!e->to_buf)
+        return fails(w, NULL);
     for (int b = 0; b < t.n_buf_value; b++) {
         const nnc_ref v = t.buf_value[b];
         const bool given = s->owner ? v == (w->n->out | NX_INNER) : v == w->n->out;
@@ -364,8 +365,6 @@ static bool trace_epilogue(winograd *w, element *e)
             return fails(w, "its operands are computed in its kernel");
         e->given = given ? b : e->given;
         e->to_buf[b] = given ? -1 : buffer_of(w, v);
-        if (!given && e->to_buf[b] < 0)
-            return fails(w, "one kernel would have more than 64 operands and results");
     }
     if (e->k->n_buf != t.n_buf_value + 1)
         return fails(w, "ops after it are more than elementwise");
@@ -638,7 +637,7 @@ static bool add_points(winograd *w, const element *x, const nnc_type *type,
 static void end_product(winograd *w, int xbuf, const nnc_affine *x, int ybuf, const nnc_affine *y,
     const points *to, const nnc_affine *at)
 {
-    const int32_t zero = number(w, 0),
+    const int32_t zero = put_const(w, 0),
                   product = scalar(w, SC_fma, load(w, xbuf, x), load(w, ybuf, y), zero);
     const int32_t sum = put(
         w, &(nnc_kins){
@@ -871,7 +870,7 @@ static bool build_forward(winograd *w, element *x, nnc_ref from)
 static bool build_gradient(winograd *w, element *x, nnc_ref from, nnc_ref dy)
 {
     static const int64_t none[2];
-    element d = {.given = -1, .to_buf = {w->u}};
+    element d = {.given = -1, .to_buf = &w->u};
     const nnc_graph *g = w->s->outer ? w->s->outer : w->s->g;
     const nnc_type *in = nnc_typeof(g, from), *y = nnc_typeof(g, dy);
     double turned[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_SIDE] = {{0}};
@@ -893,13 +892,17 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
 {
     winograd w = {
         .s = s, .n = nx_winograd_of(s), .pool = pool_of(s), .why = why, .scratch = scratch, .a = a};
-    element x = {.given = -1};
+    int from_buf, most = 2;
+    element x = {.given = -1, .to_buf = &from_buf};
     assert(w.n);
+    for (int i = 0; i < s->n; i++)
+        most += s->g->node[s->node[i]].n_in;
     const bool gradient = w.n->op == OP_winograd_wgrad;
     const nnc_ref from = outside(&w, w.n->in[0]), other = outside(&w, w.n->in[1]);
     *why = NULL;
     w.k = ARENA_NEW(a, nnc_kernel, 1);
-    if (!w.k || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, NNC_KERNEL_ARGUMENTS + 7)))
+    w.value = ARENA_NEW(scratch, nnc_ref, most + s->n_operand);
+    if (!w.k || !w.value || !(w.k->buf = ARENA_NEW(a, nnc_kbuf, most + s->n_operand + 8)))
         return NULL;
     if (from == NNC_NONE || other == NNC_NONE || s->n_out != 1) {
         (void)fails(&w, "its operands are computed in its kernel");
@@ -907,12 +910,8 @@ nnc_kernel *nx_winograd(const nx_set *s, nnc_arena *scratch, nnc_arena *a, const
     }
     for (int i = 0; i < s->n_operand; i++)
         (void)buffer_of(&w, s->operand[i]);
-    x.to_buf[0] = buffer_of(&w, from);
+    from_buf = buffer_of(&w, from);
     w.u = buffer_of(&w, other);
-    if (x.to_buf[0] < 0 || w.u < 0) {
-        (void)fails(&w, "one kernel would have more than 64 operands and results");
-        return NULL;
-    }
     lay_out(&w, nnc_typeof(s->g, gradient ? w.n->in[1] : w.n->out));
     if (!(gradient ? build_gradient(&w, &x, from, other) : build_forward(&w, &x, from)) || *why)
         return NULL;

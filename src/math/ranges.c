@@ -28,7 +28,7 @@ static range of_dtype(nnc_dtype d)
     }
 }
 
-static range join(range a, range b)
+static range range_union(range a, range b)
 {
     return (range){fmin(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
 }
@@ -115,7 +115,7 @@ static range recip(range a)
     return (range){-INFINITY, INFINITY, a.nan};
 }
 
-static range divide(range a, range b, nnc_dtype d)
+static range range_quotient(range a, range b, nnc_dtype d)
 {
     if (!nnc_is_float(d)) { /* towards zero, x/0 = 0, and -min wraps */
         double h = fmax(fabs(a.lo), fabs(a.hi));
@@ -314,10 +314,10 @@ range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
     case SC_sub: return rounded(add(a, (range){-b.hi, -b.lo, b.nan}), d);
     case SC_mul: return rounded(mul(a, b, in->arg[0] == in->arg[1]), d);
     case SC_fma: return rounded(add(rounded(mul(a, b, in->arg[0] == in->arg[1]), d), c), d);
-    case SC_div: return rounded(divide(a, b, d), d);
+    case SC_div: return rounded(range_quotient(a, b, d), d);
     case SC_min: return (range){fmin(a.lo, b.lo), fmin(a.hi, b.hi), a.nan || b.nan};
     case SC_max: return (range){fmax(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
-    case SC_select: return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
+    case SC_select: return a.lo > 0 ? b : a.hi < 1 ? c : range_union(b, c);
     case SC_mod: return rounded(modulo(a, b, d), d);
     case SC_pow: return nnc_is_float(d) ? rounded(power(a, b), d) : of_dtype(d);
     case SC_bit_and:
@@ -358,7 +358,7 @@ static range of_reduce(const nnc_kins *in, range a, double count)
     case KR_sum: return of_sum(a, count, (nnc_dtype)in->dtype);
     case KR_max:
     case KR_min: /* all masked: the type's extreme value */
-        return in->arg[1] < 0 ? a : join(a, of_dtype((nnc_dtype)in->dtype));
+        return in->arg[1] < 0 ? a : range_union(a, of_dtype((nnc_dtype)in->dtype));
     case KR_argmax:
     case KR_argmin: return (range){0, count - 1, false};
     default: { /* prod: only the sign is tracked */
@@ -393,10 +393,10 @@ static range of_load(const nnc_kernel *k, int id)
         if (k->ins[i].op == KO_store && k->ins[i].buf == in->buf) {
             range v = get(k, k->ins[i].arg[0]);
             v = nnc_kdtype(b->dtype) == b->dtype ? v : cast_to(v, b->dtype);
-            r = stored ? join(r, v) : v;
+            r = stored ? range_union(r, v) : v;
             stored = true;
         }
-    return in->n_guard > 0 ? join(r, get(k, in->arg[1])) : r;
+    return in->n_guard > 0 ? range_union(r, get(k, in->arg[1])) : r;
 }
 
 static double reduce_count(const nnc_kernel *k, int id)

@@ -72,7 +72,7 @@ static bool iterate(loop *l, const ox_value *in, int n_in, int first_out, ox_val
 }
 
 /* Parts of a result, each with a new dimension at `axis`, one after the other. */
-static bool join(loop *l, int k, int64_t axis, bool backwards)
+static bool join_outputs(loop *l, int k, int64_t axis, bool backwards)
 {
     ox_build *b = l->b;
     nnc_ref *part = l->part + (ptrdiff_t)k * MAX_ITERATIONS, first = part[0];
@@ -168,7 +168,7 @@ bool ox_loop(ox_build *b)
     for (int i = 0; i < l.n_state; i++)
         b->out[i] = l.state[i];
     for (int k = 0; k < l.n_scan && !none; k++)
-        if (!join(&l, k, 0, false))
+        if (!join_outputs(&l, k, 0, false))
             return false;
     return true;
 }
@@ -231,7 +231,7 @@ bool ox_scan(ox_build *b)
     for (int i = 0; i < n_state; i++)
         b->out[i] = l.state[i];
     for (int k = 0; k < l.n_scan; k++)
-        if (!join(&l, k, out_axes[k], out_back[k] != 0))
+        if (!join_outputs(&l, k, out_axes[k], out_back[k] != 0))
             return false;
     return true;
 }

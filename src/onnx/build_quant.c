@@ -126,7 +126,7 @@ bool ox_dynamic_quantize(ox_build *b)
 
 /* ---- ONNX Runtime's: an operator between quantised operands ---------------------------------- */
 
-static nnc_ref number(ox_build *b, int i, nnc_dtype d)
+static nnc_ref scalar_input(ox_build *b, int i, nnc_dtype d)
 {
     return ox_to(b, ox_reshape(b, ox_in(b, i), 0, NULL), d);
 }
@@ -136,19 +136,19 @@ static nnc_ref steps(ox_build *b, int i)
 {
     nnc_ref x = ox_to(b, ox_in(b, i), DT_i32);
     if (ox_has(b, i + 2))
-        x = ox_2(b, OP_sub, x, number(b, i + 2, DT_i32));
+        x = ox_2(b, OP_sub, x, scalar_input(b, i + 2, DT_i32));
     return ox_to(b, x, DT_f32);
 }
 
 static nnc_ref dequantized(ox_build *b, int i)
 {
-    return ox_2(b, OP_mul, steps(b, i), number(b, i + 1, DT_f32));
+    return ox_2(b, OP_mul, steps(b, i), scalar_input(b, i + 1, DT_f32));
 }
 
 /* Result 0: q steps plus the zero point i, in type d. `early`: added before q is rounded, as ONNX Runtime does in some operators. */
 static bool give_steps(ox_build *b, nnc_ref q, int i, nnc_dtype d, bool early)
 {
-    nnc_ref zero = ox_has(b, i) ? number(b, i, DT_f32) : ox_num(b, DT_f32, 0);
+    nnc_ref zero = ox_has(b, i) ? scalar_input(b, i, DT_f32) : ox_num(b, DT_f32, 0);
     if (early)
         q = ox_2(b, OP_add, q, zero);
     if (q != NNC_NONE)
@@ -159,7 +159,7 @@ static bool give_steps(ox_build *b, nnc_ref q, int i, nnc_dtype d, bool early)
 /* Result 0: x by the scale i and the zero point after it. */
 static bool give_quantized(ox_build *b, nnc_ref x, int i, nnc_dtype d)
 {
-    return give_steps(b, ox_2(b, OP_div, x, number(b, i, DT_f32)), i + 1, d, false);
+    return give_steps(b, ox_2(b, OP_div, x, scalar_input(b, i, DT_f32)), i + 1, d, false);
 }
 
 /* QLinearX: X of one operand, or of two. Linear operators compute with whole steps and multiply by the ratio of the scales afterwards, so
@@ -170,9 +170,9 @@ bool ox_qlinear(ox_build *b)
     const bool add = op == OP_add, two = add || op == OP_mul, pool = op == OP_global_avgpool,
                last = ox_int(b, "channels_last", 0) != 0;
     const int y = two ? 6 : 3;
-    nnc_ref s = number(b, y, DT_f32), v[2] = {NNC_NONE, NNC_NONE}, ratio = NNC_NONE;
+    nnc_ref s = scalar_input(b, y, DT_f32), v[2] = {NNC_NONE, NNC_NONE}, ratio = NNC_NONE;
     for (int i = 0; i <= two; i++) {
-        nnc_ref own = number(b, 3 * i + 1, DT_f32);
+        nnc_ref own = scalar_input(b, 3 * i + 1, DT_f32);
         ratio = i && !add ? ox_2(b, OP_mul, ratio, own) : own;
         v[i] = two || pool ? steps(b, 3 * i) : dequantized(b, 0);
         if (add)

@@ -18,7 +18,7 @@ static ox_value *new_list(ox_build *b, int n)
 }
 
 /* Place *i in a list of n values by input `in`, the last one if that is left out. With `end` the end of the list is a place, too. */
-static bool place(ox_build *b, int in, int n, bool end, int *i)
+static bool place_of(ox_build *b, int in, int n, bool end, int *i)
 {
     int64_t at = n - !end;
     if (ox_has(b, in) && !ox_const_int(b, in, &at))
@@ -36,7 +36,7 @@ bool ox_sequence_construct(ox_build *b)
 bool ox_sequence_at(ox_build *b)
 {
     int i;
-    if (!place(b, 1, b->in[0].n_item, false, &i))
+    if (!place_of(b, 1, b->in[0].n_item, false, &i))
         return false;
     b->out[0] = b->in[0].item[i];
     return true;
@@ -50,7 +50,7 @@ bool ox_sequence_change(ox_build *b)
     const int n = b->in[0].n_item, now = erase ? n - 1 : n + 1;
     ox_value *v = new_list(b, n + 1);
     int at;
-    if (!v || !place(b, erase ? 1 : 2, n, !erase, &at))
+    if (!v || !place_of(b, erase ? 1 : 2, n, !erase, &at))
         return false;
     if (!erase && b->in[1].state == OX_sequence)
         return ox_refuse(b, "sequences of sequences are unsupported");

@@ -74,7 +74,7 @@ static bool add_uses(order *o, uses *u, const ox_node *n, ox_scope *hidden, int 
 }
 
 /* Places node i, after those that it needs: depth first, `open` holds those that wait. false: a cycle. */
-static bool place(const order *o, int32_t i, int32_t *open, int32_t *placed, size_t *n_placed)
+static bool place_node(const order *o, int32_t i, int32_t *open, int32_t *placed, size_t *n_placed)
 {
     int n = 0;
     open[n++] = i;
@@ -106,7 +106,7 @@ static bool sort(const order *o, ox_node *node, size_t n)
     if (!open || !placed || !was)
         return ox_nomem(x);
     for (size_t i = 0; i < n; i++)
-        if (o->node[i].state == NEW && !place(o, (int32_t)i, open, placed, &k))
+        if (o->node[i].state == NEW && !place_node(o, (int32_t)i, open, placed, &k))
             return ox_stop(
                 x, nnc_fail(x->sink, NNC_E_MODEL, (nnc_loc){.file = x->file},
                        "the node that computes `%.100s` needs its own result", node[i].out[0]));

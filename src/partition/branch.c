@@ -22,7 +22,7 @@ static bool before(const void *ctx, uint32_t a, uint32_t b)
     return l->rank[a] != l->rank[b] ? l->rank[a] > l->rank[b] : a < b;
 }
 
-static bool prepare(lister *l, nnc_arena *a)
+static bool prepare_lister(lister *l, nnc_arena *a)
 {
     const nnc_branch_problem *p = l->p;
     const int n = p->n_op, edges = p->start[n];
@@ -54,7 +54,7 @@ static bool prepare(lister *l, nnc_arena *a)
 }
 
 /* Puts op i where it ends first. */
-static void put(lister *l, int i, int *place, int64_t *begin)
+static void put_branch(lister *l, int i, int *place, int64_t *begin)
 {
     const nnc_branch_problem *p = l->p;
     int64_t best = INT64_MAX;
@@ -79,7 +79,7 @@ nnc_status nnc_branch_list(
 {
     NNC_LOCAL(nnc_arena) a = {0};
     lister l = {.p = p};
-    NNC_NEED(prepare(&l, &a), sink);
+    NNC_NEED(prepare_lister(&l, &a), sink);
     nnc_heap ready = {.at = ARENA_NEW(&a, uint32_t, p->n_op + 1), .before = before, .ctx = &l};
     NNC_NEED(ready.at, sink);
     *total = 0;
@@ -88,7 +88,7 @@ nnc_status nnc_branch_list(
             nnc_heap_push(&ready, (uint32_t)i);
     while (ready.n) {
         const int i = (int)nnc_heap_pop(&ready);
-        put(&l, i, place, begin);
+        put_branch(&l, i, place, begin);
         *total = nnc_max64(*total, l.end[i]);
         for (int k = l.user_start[i]; k < l.user_start[i + 1]; k++)
             if (!--l.waits[l.user[k]])

@@ -67,7 +67,7 @@ static int64_t *sums(nnc_arena *a, const int64_t *v, int n)
     return to;
 }
 
-static bool prepare(program *d, nnc_arena *a)
+static bool prepare_program(program *d, nnc_arena *a)
 {
     const nnc_cut_problem *p = d->p;
     const int n = p->n_layer;
@@ -191,7 +191,7 @@ nnc_status nnc_cut_min_max(const nnc_cut_problem *p, int *cut, nnc_cut_result *r
     *r = (nnc_cut_result){0};
     if (p->n_stage < 1 || p->n_layer < p->n_stage)
         return NNC_OK;
-    NNC_NEED(prepare(&d, &a), sink);
+    NNC_NEED(prepare_program(&d, &a), sink);
     const int64_t max = solve(&d, cut);
     if (max == INT64_MAX)
         return NNC_OK;
@@ -210,7 +210,7 @@ nnc_status nnc_cut_min_memory(const nnc_cut_problem *p, int *cut, nnc_cut_result
     *r = (nnc_cut_result){0};
     if (p->n_stage < 1 || p->n_layer < p->n_stage)
         return NNC_OK;
-    NNC_NEED(prepare(&d, &a), sink);
+    NNC_NEED(prepare_program(&d, &a), sink);
     if (solve(&d, cut) < INT64_MAX)
         fill(p, cut, r);
     return NNC_OK;
@@ -253,7 +253,7 @@ nnc_status nnc_cut_min_latency(
     if (p->n_stage < 1 || p->n_layer < p->n_stage)
         return NNC_OK;
     int *at = ARENA_NEW(&a, int, p->n_stage + 1);
-    NNC_NEED(at && prepare(&d, &a), sink);
+    NNC_NEED(at && prepare_program(&d, &a), sink);
     const int64_t least_max = solve(&d, at);
     if (least_max == INT64_MAX)
         return NNC_OK;

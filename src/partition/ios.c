@@ -127,7 +127,7 @@ static void extend(search *s, int32_t from, uint64_t stage, int i)
     }
 }
 
-static bool prepare(search *s)
+static bool prepare_search(search *s)
 {
     const nnc_ios_problem *p = s->p;
     s->need = ARENA_NEW(s->a, uint64_t, p->n_op + 1);
@@ -155,7 +155,7 @@ nnc_status nnc_ios_solve(
     search s = {.p = &p, .a = &a};
     if (p.n_op > 64)
         return nnc_fail0(sink, NNC_E_FIT, "IOS: %d ops; at most 64 in one block", p.n_op);
-    NNC_NEED(prepare(&s), sink);
+    NNC_NEED(prepare_search(&s), sink);
     for (int ops = 0; ops < p.n_op; ops++)
         for (int32_t k = s.first[ops]; k >= 0 && s.steps <= p.max_steps; k = s.state[k].next)
             extend(&s, k, 0, 0);

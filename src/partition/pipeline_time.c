@@ -95,7 +95,7 @@ static int advance(machine *m, int d, nnc_pipeline_time *out)
     return n;
 }
 
-static bool prepare(machine *m, nnc_arena *mine, nnc_arena *a, nnc_pipeline_time *out)
+static bool prepare_machine(machine *m, nnc_arena *mine, nnc_arena *a, nnc_pipeline_time *out)
 {
     const size_t n = (size_t)m->p->devices, tasks = n * (size_t)m->p->chunks * (size_t)m->p->micro;
     m->now = ARENA_NEW(mine, int64_t, n);
@@ -127,7 +127,7 @@ nnc_status nnc_pipeline_run(const nnc_pipeline *p, const nnc_pipeline_costs *c, 
     NNC_LOCAL(nnc_arena) mine = {0};
     machine m = {.p = p, .c = c};
     *out = (nnc_pipeline_time){0};
-    NNC_NEED(prepare(&m, &mine, a, out), sink);
+    NNC_NEED(prepare_machine(&m, &mine, a, out), sink);
     int left = p->devices;
     for (bool moves = true; moves;) {
         moves = false;

@@ -121,7 +121,7 @@ static int64_t largest_segment(const evaluation *e)
     return largest;
 }
 
-static nnc_status prepare(evaluation *e)
+static nnc_status prepare_evaluation(evaluation *e)
 {
     const nnc_search_costs *of = e->costs;
     const nnc_combination *c = e->c;
@@ -515,7 +515,7 @@ static nnc_status evaluate(const nnc_search_problem *p, const nnc_combination *c
     }
     int *cut_at;
     NNC_TRY(nnc_pipeline_make(c->schedule, c->pipeline, c->micro, c->chunks, &mine, &e.pipe, sink));
-    NNC_TRY(prepare(&e));
+    NNC_TRY(prepare_evaluation(&e));
     NNC_TRY(cut(&e, &cut_at));
     if (out->pruned)
         return NNC_OK;

@@ -142,8 +142,9 @@ static nnc_ref rebuild(walk *w, nnc_ref m, nnc_ref mask)
 {
     const nnc_graph *b = w->body;
     bool *need = needed(w, m);
-    nnc_ref *to = PASS_NEW(w->p, nnc_ref, b->n_value + 1), in[NNC_KERNEL_ARGUMENTS + 1];
-    nnc_graph *g = need && to ? nnc_graph_create("body", w->p->sink) : NULL;
+    nnc_ref *to = PASS_NEW(w->p, nnc_ref, b->n_value + 1),
+            *in = PASS_NEW(w->p, nnc_ref, w->region->n_in + 1);
+    nnc_graph *g = need && to && in ? nnc_graph_create("body", w->p->sink) : NULL;
     int n_in = 0;
     if (!g) {
         pass_nomem(w->p);
@@ -153,7 +154,7 @@ static nnc_ref rebuild(walk *w, nnc_ref m, nnc_ref mask)
         const nnc_node *n = &b->node[i];
         if (n->op != OP_input)
             continue;
-        if (need[i] && n_in < NNC_KERNEL_ARGUMENTS) {
+        if (need[i]) {
             to[n->out] = nnc_copy_node(g, b, n, NULL);
             in[n_in++] = w->region->in[k];
         }
@@ -163,9 +164,11 @@ static nnc_ref rebuild(walk *w, nnc_ref m, nnc_ref mask)
     in[n_in++] = mask;
     for (uint32_t i = 0; i < b->n_node; i++) {
         const nnc_node *n = &b->node[i];
-        nnc_ref arg[NNC_KERNEL_ARGUMENTS];
-        if (n->op == OP_input || !need[i] || n->out == m || n->n_in > NNC_KERNEL_ARGUMENTS)
+        if (n->op == OP_input || !need[i] || n->out == m)
             continue;
+        nnc_ref *arg = PASS_NEW(w->p, nnc_ref, n->n_in + 1);
+        if (!arg)
+            break;
         for (int k = 0; k < n->n_in; k++)
             arg[k] = to[n->in[k]];
         const nnc_ref r = nnc_copy_node(g, b, n, arg);
@@ -183,7 +186,7 @@ nnc_ref attention_mask_outside(pass *p, nnc_ref v, mask_list *made)
     const nnc_node region = *def_of(p, v); /* the array of nodes may move */
     walk w = {.p = p, .made = made, .body = region.body, .region = def_of(p, v)};
     w.to = PASS_NEW(p, nnc_ref, region.body->n_value + 1);
-    if (!w.to || !find_after(&w) || region.n_in >= NNC_KERNEL_ARGUMENTS)
+    if (!w.to || !find_after(&w))
         return NNC_NONE;
     const nnc_ref m = find_mask(&w);
     if (m == NNC_NONE)

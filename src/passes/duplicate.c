@@ -42,6 +42,7 @@ typedef struct copier {
     uint32_t *consumer, n_consumer; /* groups, each once */
     uint32_t *mark, stamp; /* by group, by value */
     uint32_t *seen;
+    nnc_ref *out; /* scratch: results of a kernel */
     bool accumulates; /* nodes of the step run for each of several batches */
 } copier;
 
@@ -241,10 +242,9 @@ static bool leaves_group(const copier *c, uint32_t m, uint32_t to, uint32_t i)
     return any;
 }
 
-/* Fills nodes[] (ascending) and results out[] of group `to`'s kernel with its copies and node i. Returns the number of nodes; 0: too
+/* Fills nodes[] (ascending) and results c->out[] of group `to`'s kernel with its copies and node i. Returns the number of nodes; 0: too
  * many. */
-static int find_kernel(
-    const copier *c, uint32_t to, uint32_t i, uint32_t *nodes, nnc_ref *out, int *n_out)
+static int find_kernel(const copier *c, uint32_t to, uint32_t i, uint32_t *nodes, int *n_out)
 {
     const nnc_graph *g = c->p->g;
     int n = 0;
@@ -253,12 +253,12 @@ static int find_kernel(
         const uint32_t m = c->s.group[to].member[k];
         if (m > i && !c->live[m])
             continue;
-        if (n == MOST || *n_out + (int)g->node[m].n_out > NNC_KERNEL_RESULTS)
+        if (n == MOST)
             return 0;
         nodes[n++] = m;
         for (nnc_ref v = g->node[m].out;
              leaves_group(c, m, to, i) && v < g->node[m].out + g->node[m].n_out; v++)
-            out[(*n_out)++] = v;
+            c->out[(*n_out)++] = v;
     }
     for (uint32_t k = c->in_group[to]; k; k = c->at[k - 1].next_in_group) {
         if (n >= MOST - 1)
@@ -274,14 +274,13 @@ static bool is_possible(copier *c, uint32_t to, uint32_t i)
 {
     const pass *p = c->p;
     uint32_t nodes[MOST + 1];
-    nnc_ref out[NNC_KERNEL_RESULTS];
     int n_out = 0;
     const uint32_t j = c->s.group[to].member[0];
     const bool may = !placed_apart(&p->g->node[i], &p->g->node[j]) && !p->e.is_static[j];
-    const int n = may ? find_kernel(c, to, i, nodes, out, &n_out) : 0;
+    const int n = may ? find_kernel(c, to, i, nodes, &n_out) : 0;
     const int64_t spare = nnc_target_spare_ops(target_of(p, &p->g->node[i]));
     const char *why;
-    return n && n_out && nnc_kernel_possible(p->g, nodes, n, out, n_out, spare, 0, p->a, &why);
+    return n && n_out && nnc_kernel_possible(p->g, nodes, n, c->out, n_out, spare, 0, p->a, &why);
 }
 
 /* ---- choice ------------------------------------------------------------------------------------------------------------------ */
@@ -561,6 +560,7 @@ static bool open(copier *c)
     c->consumer = PASS_NEW(p, uint32_t, n);
     c->mark = PASS_NEW(p, uint32_t, n);
     c->seen = PASS_NEW(p, uint32_t, n_value);
+    c->out = PASS_NEW(p, nnc_ref, n_value);
     return p->status == NNC_OK;
 }
 

@@ -31,30 +31,48 @@ static bool needed_outside(const groups *s, nnc_ref v)
     return edit_is_output(s->p, v) || groups_leave(s, v);
 }
 
-/* The results of these nodes (ascending); at most one more than a kernel may have. Visits only the nodes and their users. */
-static int find_results(groups *s, const uint32_t *nodes, uint32_t n, nnc_ref *out)
+/* Sets s->result to the results of these nodes (ascending). Visits only the nodes and their users. */
+static int find_results(groups *s, const uint32_t *nodes, uint32_t n)
 {
     int n_out = 0;
     groups_mark(s, nodes, n);
     for (uint32_t k = 0; k < n; k++) {
         const nnc_node *m = &s->p->g->node[nodes[k]];
-        for (uint32_t o = 0; o < m->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
+        for (uint32_t o = 0; o < m->n_out; o++)
             if (needed_outside(s, m->out + o))
-                out[n_out++] = m->out + o;
+                s->result[n_out++] = m->out + o;
     }
     return n_out;
+}
+
+/* Number of distinct values that these nodes, which find_results has marked, read from outside. */
+static int count_operands(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    const nnc_graph *g = s->p->g;
+    const uint32_t inside = s->stamp++;
+    int count = 0;
+    for (uint32_t k = 0; k < n; k++)
+        for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
+            const nnc_ref v = g->node[nodes[k]].in[j];
+            count += s->seen[g->value[v].node] != inside && s->mark[v] != s->stamp;
+            s->mark[v] = s->stamp;
+        }
+    return count;
 }
 
 /* True when these nodes (ascending) can be one kernel. */
 bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
 {
     const pass *p = s->p;
-    nnc_ref out[NNC_KERNEL_RESULTS + 1];
-    int n_out = find_results(s, nodes, n, out);
+    const int n_out = find_results(s, nodes, n), operands = count_operands(s, nodes, n);
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
     const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
+    if (operands + n_out > nnc_kernel_most_buffers(t)) {
+        *why = "its operands and results are more than a kernel's parameters have room for";
+        return false;
+    }
     bool ok = nnc_kernel_possible(
-        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(t), local, p->a, why);
+        p->g, nodes, (int)n, s->result, n_out, nnc_target_spare_ops(t), local, p->a, why);
     if (!ok && !*why)
         pass_nomem(s->p);
     return ok;
@@ -63,10 +81,9 @@ bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
 /* Expected time of one kernel of these nodes, *work: on one thread of a CPU; 0: no kernel can compute them. */
 int64_t groups_nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
-    nnc_ref out[NNC_KERNEL_RESULTS + 1];
-    int n_out = find_results(s, nodes, n, out);
+    int n_out = find_results(s, nodes, n);
     *work = 0;
-    return expected_ns(s->p, nodes, (int)n, out, n_out, work);
+    return expected_ns(s->p, nodes, (int)n, s->result, n_out, work);
 }
 
 static int64_t group_ns(groups *s, uint32_t g)

@@ -85,7 +85,7 @@ static bool find_layers(dividing *d, uint32_t g)
 }
 
 /* The nodes of layers i .. j - 1, ascending. */
-static uint32_t join(const dividing *d, uint32_t i, uint32_t j, uint32_t *out)
+static uint32_t join_nodes(const dividing *d, uint32_t i, uint32_t j, uint32_t *out)
 {
     uint32_t n = 0;
     for (uint32_t k = i; k < j; k++) {
@@ -134,7 +134,7 @@ static int64_t part_ns(dividing *d, uint32_t i, uint32_t j, uint32_t *nodes)
         views = views && d->u[k].views;
     if (views)
         return 0;
-    const uint32_t n = join(d, i, j, nodes);
+    const uint32_t n = join_nodes(d, i, j, nodes);
     if (!connected(d, nodes, n) || !groups_one_kernel(d->s, nodes, n, &why))
         return INT64_MAX;
     const int64_t ns = groups_nodes_ns(d->s, nodes, n, &work);

@@ -65,8 +65,10 @@ bool groups_init(groups *s, pass *p)
     s->ahead = ARENA_NEW(p->a, uint32_t, n + 2);
     s->behind = ARENA_NEW(p->a, uint32_t, 2 * (size_t)n + 4);
     s->joined = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->result = ARENA_NEW(p->a, nnc_ref, p->g->n_value + 1);
     if (!self || !s->parent || !s->group || !s->fusable || !s->ord || !s->mark || !s->seen ||
-        !s->stack || !s->ahead || !s->behind || !s->joined || !s->kept || !s->moved || !s->since)
+        !s->stack || !s->ahead || !s->behind || !s->joined || !s->result || !s->kept || !s->moved ||
+        !s->since)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         s->parent[i] = s->ord[i] = i;

@@ -44,6 +44,7 @@ typedef struct groups {
     int64_t ns,
         work; /* expected time of the last two groups' common kernel, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
+    nnc_ref *result;  /* scratch: results of a kernel */
     const char **taken; /* by node: why groups_take_apart divided its kernel; NULL: it did not */
     bool apart; /* groups_take_apart divided some */
 } groups;

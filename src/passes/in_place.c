@@ -237,12 +237,13 @@ typedef struct use_of {
 static int64_t joined_ns(pass *p, const nnc_node *n, const nnc_node *reader, bool stored)
 {
     const uint32_t node[] = {node_index(p, n), node_index(p, reader)};
-    nnc_ref out[NNC_KERNEL_RESULTS + 1] = {n->out};
-    int n_out = 1;
-    for (uint32_t o = 0; o < reader->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
-        out[n_out++] = reader->out + o;
-    if (target_of(p, n)->kind != NNC_T_cpu || n_out > NNC_KERNEL_RESULTS)
+    nnc_ref *out = PASS_NEW(p, nnc_ref, reader->n_out + 1);
+    int n_out = 0;
+    if (target_of(p, n)->kind != NNC_T_cpu || !out)
         return 0;
+    out[n_out++] = n->out;
+    for (uint32_t o = 0; o < reader->n_out; o++)
+        out[n_out++] = reader->out + o;
     int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored, NULL);
     int64_t alone = expected_ns(p, node + 1, 1, out + 1, n_out - 1, NULL);
     return one > alone + expected_ns(p, node, 1, out, 1, NULL) ? -1 : nnc_max64(one - alone, 1);

@@ -76,7 +76,7 @@ static void replace(pass *p, const casts *c, nnc_ref y)
 }
 
 /* Joins these casts if one kernel is expected to take less time. */
-static void join(pass *p, const casts *c)
+static void join_list(pass *p, const casts *c)
 {
     const uint32_t first = p->g->n_node;
     layers l = {0};
@@ -128,7 +128,7 @@ nnc_status pass_join_casts(pass *p)
                 c.node[c.n++] = k;
             }
         if (c.n > 1)
-            join(p, &c);
+            join_list(p, &c);
     }
     return p->status;
 }

@@ -141,7 +141,7 @@ const char *panels_blocked(const pass *p, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     int operand;
     const nnc_node *core = contraction_in(n, 1, &operand);
-    if (!core || operand < 0 || n->n_in > NNC_KERNEL_ARGUMENTS)
+    if (!core || operand < 0)
         return "its weights are computed in its kernel";
     const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
     return blocker(p, core, nnc_typeof(g, core->out), n->in[operand]);
@@ -224,8 +224,8 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
 static nnc_ref pack_operand(pass *p, packs *s, uint32_t i, int operand, const packing *k)
 {
     nnc_node n = p->g->node[i];
-    nnc_ref in[NNC_KERNEL_ARGUMENTS];
-    nnc_ref panels = panels_of(p, s, i, n.in[operand], k);
+    nnc_ref *in = PASS_NEW(p, nnc_ref, n.n_in);
+    nnc_ref panels = in ? panels_of(p, s, i, n.in[operand], k) : NNC_NONE;
     if (panels == NNC_NONE)
         return NNC_NONE;
     nnc_graph *body = nnc_graph_create("body", p->sink);
@@ -264,8 +264,6 @@ nnc_ref pack_products(pass *p, nnc_ref v)
     packs s = no_packs(p, 1);
     if (!s.list)
         return NNC_NONE;
-    if (v != NNC_NONE && nnc_def(p->g, v)->n_in > NNC_KERNEL_ARGUMENTS)
-        return v;
     for (uint32_t at = 0; v != NNC_NONE && at < nnc_def(p->g, v)->body->n_node; at++) {
         const nnc_node *n = nnc_def(p->g, v);
         const nnc_node *core = &n->body->node[at];
@@ -339,8 +337,7 @@ nnc_status pass_pack_weights(pass *p)
         if (nnc_op_is_recurrent(c->op) && !p->e.dead[i] && !p->e.is_static[i] &&
             target_of(p, c)->kind == NNC_T_cpu)
             pack_recurrent(p, &s, i, target_of(p, c));
-        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
-            c->n_in > NNC_KERNEL_ARGUMENTS)
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c))
             continue;
         const nnc_target *t = target_of(p, c);
         int operand;

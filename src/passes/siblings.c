@@ -414,7 +414,7 @@ static uint32_t new_contraction(const pass *p, uint32_t first)
     return i;
 }
 
-static void join(state *s, const family *f)
+static void join_family(state *s, const family *f)
 {
     pass *p = s->p;
     const nnc_node *c = &p->g->node[f->node[0]];
@@ -461,7 +461,7 @@ nnc_status pass_siblings(pass *p)
                 break;
             (beside ? side_by_side : of_one_input)(&s, i, &f);
             if (f.n > 1)
-                join(&s, &f);
+                join_family(&s, &f);
         }
     }
     return p->status;

@@ -1,5 +1,5 @@
-/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A command takes at most NNC_KERNEL_ARGUMENTS
- * operands and results. A kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
+/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps. A kernel has at most nnc_kernel_most_buffers
+ * operands and results. It copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each element
  * compares its index with all bounds.
  *
  *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an).
@@ -11,7 +11,7 @@
 #include "passes/internal.h"
 
 enum {
-    WIDE_SPLIT = NNC_KERNEL_ARGUMENTS - 4,
+    WIDE_SPLIT = 60, /* results of a kernel: parts that are alike are compiled once */
     ASK_OPS = 8 /* instructions per comparison of an element's index */
 };
 
@@ -50,7 +50,7 @@ static bool asks_too_long(pass *p, const nnc_node *n)
 static bool is_wide_concat(pass *p, const nnc_node *n)
 {
     return n->op == OP_concat && n->n_in > NNC_KERNEL_CONCAT &&
-           (n->n_in >= NNC_KERNEL_ARGUMENTS || asks_too_long(p, n));
+           (n->n_in >= nnc_kernel_most_buffers(target_of(p, n)) || asks_too_long(p, n));
 }
 
 static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
@@ -250,7 +250,7 @@ static void narrow_split(pass *p, uint32_t i)
     remark_applied(p, &l, "split in steps",
         "a kernel has at most %d results: these %d are slices, each with its consumers or some "
         "together",
-        NNC_KERNEL_ARGUMENTS, n);
+        most, n);
 }
 
 static bool is_wide_split(const nnc_node *n)

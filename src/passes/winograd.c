@@ -284,11 +284,11 @@ static void rewrite(
                   panel = panel_of(target_of(p, &n), DT_f32, outputs), k = panel ? panel : outputs;
     const nnc_type u =
         nnc_type_make(DT_f32, 4, (int64_t[]){best->points, outputs / k, channels, k});
-    nnc_ref in[NNC_KERNEL_ARGUMENTS];
+    nnc_ref *in = PASS_NEW(p, nnc_ref, n.n_in);
     layers l = layers_of(p, i, NNC_NONE);
     nnc_graph *body = nnc_graph_create("body", p->sink);
     const char *why = "";
-    if (body && region_copy(p, body, &n, weights, &u, changed, &(change){c, best}))
+    if (body && in && region_copy(p, body, &n, weights, &u, changed, &(change){c, best}))
         why = not_kernel(p, body);
     if (why) {
         if (!*why)
@@ -379,8 +379,7 @@ nnc_status pass_winograd(pass *p)
     const uint32_t n = p->o->memory_price > NNC_MEMORY_PRICE ? 0 : p->g->n_node;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
-        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
-            c->n_in > NNC_KERNEL_ARGUMENTS - 1)
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c))
             continue;
         const nnc_target *t = target_of(p, c);
         int weights;

@@ -19,7 +19,7 @@ static nnc_status want(parser *r, const char *word)
 }
 
 /* An integer between lo and hi. */
-static nnc_status number(parser *r, int64_t lo, int64_t hi, int64_t *out)
+static nnc_status parse_int(parser *r, int64_t lo, int64_t hi, int64_t *out)
 {
     nnc_scan before = *r->s;
     if (!nnc_scan_int(r->s, out))
@@ -114,7 +114,7 @@ static nnc_status parse_args(parser *r, int32_t **arg, int *n)
     int64_t v;
     NNC_TRY(want(r, "("));
     while (!nnc_scan_eat(r->s, ")")) {
-        NNC_TRY(number(r, 0, INT32_MAX, &v));
+        NNC_TRY(parse_int(r, 0, INT32_MAX, &v));
         NNC_NEED(ARENA_ROOM(&r->p->arena, *arg, cap, (size_t)*n + 1), r->sink);
         (*arg)[(*n)++] = (int32_t)v;
     }
@@ -136,7 +136,7 @@ static nnc_status parse_dims(parser *r, const plan_field *f, int64_t *at, int n)
     for (int i = 0; i < n; i++) {
         NNC_TRY(want(r, i ? "," : f->key));
         NNC_TRY(i ? NNC_OK : want(r, "="));
-        NNC_TRY(number(r, f->lo, f->hi, &at[i]));
+        NNC_TRY(parse_int(r, f->lo, f->hi, &at[i]));
     }
     return NNC_OK;
 }
@@ -151,14 +151,14 @@ static nnc_status parse_field(parser *r, const plan_field *f, char *row)
     }
     switch (f->kind) {
     case FK_int:
-        NNC_TRY(number(r, f->lo, f->hi, &v));
+        NNC_TRY(parse_int(r, f->lo, f->hi, &v));
         plan_field_set(f, at, v);
         return NNC_OK;
     case FK_some:
         if (!nnc_scan_eat(r->s, f->key))
             return NNC_OK;
         NNC_TRY(want(r, "="));
-        NNC_TRY(number(r, 1, f->hi, &v));
+        NNC_TRY(parse_int(r, 1, f->hi, &v));
         plan_field_set(f, at, v);
         return NNC_OK;
     case FK_float: return parse_float(r, at);
@@ -210,7 +210,7 @@ static nnc_status parse_rows(parser *r, const plan_row *kind)
     int64_t v;
     char *row;
     for (; nnc_scan_eat(r->s, kind->word); ++*n) {
-        NNC_TRY(number(r, *n, *n, &v));
+        NNC_TRY(parse_int(r, *n, *n, &v));
         NNC_TRY(more(r, (char *)r->p + kind->at, &cap, *n, kind->size, &row));
         NNC_TRY(parse_fields(r, kind->field, row));
     }
@@ -227,7 +227,7 @@ static nnc_status parse_ports(
     for (; nnc_scan_eat(r->s, key); ++*n) {
         NNC_TRY(more(r, tensor, &cap[0], *n, sizeof **tensor, &at));
         NNC_TRY(more(r, name, &cap[1], *n, sizeof **name, &at));
-        NNC_TRY(number(r, 0, INT32_MAX, &v));
+        NNC_TRY(parse_int(r, 0, INT32_MAX, &v));
         (*tensor)[*n] = (int32_t)v;
         NNC_TRY(string(r, &(*name)[*n]));
     }

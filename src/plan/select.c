@@ -185,13 +185,11 @@ static bool is_taken(const maker *m, const nnc_node *n, const nnc_ref *over, nnc
 }
 
 /* The operand that result r of the node may overwrite, or NNC_NONE. `state`: it must be the state that r is a new value of. */
-static nnc_ref find_overwritten(
-    const maker *m, const job *j, int32_t at, const nnc_kernel *k, int r, bool state)
+static nnc_ref find_overwritten(const maker *m, const job *j, int32_t at, const nnc_kernel *k,
+    const nnc_ref *in, int n_in, int r, bool state)
 {
     const nnc_node *n = &m->g->node[j->node];
     const nnc_ref to = n->out + (nnc_ref)r;
-    nnc_ref in[NNC_KERNEL_ARGUMENTS];
-    const int n_in = distinct(n, in);
     for (int i = 0; i < n_in; i++)
         if ((m->root[in[i]] == m->state_of[to]) == state && !is_taken(m, n, j->over, in[i]) &&
             may_take(m, j, at, in[i], to) && nnc_kernel_in_place(k, i, n_in + r))
@@ -201,16 +199,20 @@ static nnc_ref find_overwritten(
 
 static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
 {
+    enum { PAIRS = 4096 }; /* of an operand and a result: each is compared */
     const nnc_node *n = &m->g->node[j->node];
-    if (at < 0 || n->n_in > NNC_KERNEL_ARGUMENTS) /* compared pairwise */
+    if (at < 0 || (int64_t)n->n_in * n->n_out > PAIRS)
         return NNC_OK;
-    NNC_NEED(j->over = ARENA_NEW(&m->scratch, nnc_ref, n->n_out), m->sink);
+    nnc_ref *in = ARENA_NEW(&m->scratch, nnc_ref, n->n_in + 1);
+    j->over = ARENA_NEW(&m->scratch, nnc_ref, n->n_out);
+    NNC_NEED(in && j->over, m->sink);
+    const int n_in = distinct(n, in);
     memset(j->over, 0xff, n->n_out * sizeof *j->over);
     /* in two rounds: first states, so that their new values are not copied */
     for (int state = 1; state >= 0; state--)
         for (int r = 0; r < n->n_out; r++)
             if (j->over[r] == NNC_NONE)
-                j->over[r] = find_overwritten(m, j, at, k, r, state);
+                j->over[r] = find_overwritten(m, j, at, k, in, n_in, r, state);
     return NNC_OK;
 }
 
@@ -264,11 +266,10 @@ static nnc_status keep_lowered(maker *m, const lowered *x)
 
 static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kernel **out)
 {
-    bool small = n->n_in <= NNC_KERNEL_ARGUMENTS; /* otherwise hashing takes long */
-    nnc_hash128 h = small ? nnc_node_hash(m->g, n) : (nnc_hash128){0};
+    nnc_hash128 h = nnc_node_hash(m->g, n);
     /* kernels that run once may be compiled differently, and each kind of device has its own */
     h.hi ^= 2 * (uint64_t)m->on[j->device].kind + m->is_static[n->out];
-    const lowered *known = small && m->lowered ? find_lowered(m, h) : NULL;
+    const lowered *known = m->lowered ? find_lowered(m, h) : NULL;
     if (known && known->k) {
         *out = known->k;
         j->item = known->item;
@@ -286,7 +287,7 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
     }
     *out = k;
     NNC_TRY(make_kernel(m, j, k, once && interpret_once(m, k)));
-    return small ? keep_lowered(m, &(lowered){h, k, j->item, j->work_bytes}) : NNC_OK;
+    return keep_lowered(m, &(lowered){h, k, j->item, j->work_bytes});
 }
 
 static nnc_status select_kernel(maker *m, job *j, int32_t at)

@@ -579,7 +579,7 @@ static void defer_all(walk *w, best *b)
     }
 }
 
-static nnc_status prepare(walk *w)
+static nnc_status prepare_walk(walk *w)
 {
     const maker *m = w->m;
     NNC_NEED(alloc_walk(w), m->sink);
@@ -602,7 +602,7 @@ nnc_status make_rough_peak(maker *m, int64_t *peak)
     uint32_t n, *order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     best b = {order, &n, INT64_MAX};
     NNC_NEED(order, m->sink);
-    NNC_TRY(prepare(&w));
+    NNC_TRY(prepare_walk(&w));
     for (int k = 0; k < (m->n_dev > 1 ? 1 : 2); k++) {
         go(&w, k, m->n_dev == 1, INT64_MAX);
         keep(&w, &b);
@@ -749,7 +749,7 @@ nnc_status make_device_sequence(
     walk w = {.m = m, .device = device};
     best b = {order, n, INT64_MAX};
     const bool large = (int64_t)m->g->n_node * m->n_dev > MUCH, all = walk_kind == WALK_best;
-    NNC_TRY(prepare(&w));
+    NNC_TRY(prepare_walk(&w));
     for (int k = 0; k < WALK_best; k++)
         if (all ? k < 2 || !large : k == walk_kind) {
             go(&w, k & 2, k & 1, INT64_MAX);
@@ -766,7 +766,7 @@ nnc_status make_sequence(maker *m, uint32_t *order, uint32_t *n)
 {
     walk w = {.m = m, .device = -1};
     best b = {order, n, INT64_MAX};
-    NNC_TRY(prepare(&w));
+    NNC_TRY(prepare_walk(&w));
     /* several devices work at the same time, in program order */
     for (int k = 0; k < (m->n_dev > 1 ? 1 : 4); k++) {
         go(&w, k & 2, k & 1, INT64_MAX);

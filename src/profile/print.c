@@ -295,7 +295,7 @@ static void text_beyond(nnc_text *t, const nnc_profile_rows *rows)
     for (int i = 0; i < rows->n; i++) {
         const nnc_profile_row *r = &rows->row[i];
         if (reached(r) > 1 && nnc_profile_bound(r) == LEVEL_arithmetic &&
-            !strcmp(r->engine, "cudnn")) {
+            nnc_engine_has_winograd(r->engine)) {
             nnc_puts(t, "Above 100 % of the limit: FLOPs count direct sums, and cuDNN's algorithm "
                         "needs fewer (Winograd's).\n");
             return;

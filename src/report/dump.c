@@ -80,7 +80,7 @@ nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink
     NNC_TRY(stage(&d, "remarks", "remarks.json"));
     if (nnc_env_has(e, NNC_T_cuda))
         NNC_TRY(units(&d));
-    if (e->no_llvm || !nnc_env_has(e, NNC_T_cpu) || !nnc_env_emitter())
+    if (!nnc_env_has(e, NNC_T_cpu) || !nnc_env_emits(e, NULL))
         return NNC_OK;
     NNC_TRY(stage(&d, "llvm", "kernels.ll"));
     return stage(&d, "asm", "kernels.s");

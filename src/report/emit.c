@@ -140,7 +140,7 @@ static nnc_status emit_machine(
             "--emit=llvm and --emit=asm need a CPU target; %s has cuda, ptx and cubin",
             nnc_text_str(&e->name));
     const char *why = "it is switched off";
-    const nnc_emitter *em = e->no_llvm ? NULL : nnc_plugin("llvm", "nnc_emitter_llvm", &why);
+    const nnc_emitter *em = nnc_env_emits(e, &why);
     if (!em)
         return nnc_fail0(sink, NNC_E_DEVICE, "--emit=llvm and --emit=asm need LLVM: %s", why);
     NNC_FREED nnc_unit *unit = NULL;

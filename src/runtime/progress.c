@@ -536,7 +536,7 @@ static int64_t block_bytes(const nnc_exec *e, const nnc_cmd *c)
 }
 
 /* Prepares the host's work for command i; *bytes: of pinned memory only for it. */
-static nnc_status prepare(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink)
+static nnc_status prepare_command(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink)
 {
     nnc_exec *e = g->e;
     const nnc_cmd *c = &e->p->cmd[i];
@@ -662,7 +662,7 @@ nnc_status nnc_progress_create(nnc_exec *e, nnc_sink *sink)
                 continue;
             if (c->kind == CMD_collective && !nnc_nccl_takes(e, i))
                 block = nnc_max64(block, block_bytes(e, c));
-            NNC_TRY(prepare(g, i, &bytes, sink));
+            NNC_TRY(prepare_command(g, i, &bytes, sink));
             if (bytes)
                 NNC_TRY(pin(g, d, bytes, &g->hosted[i]->host, sink));
             if (bytes)
@@ -674,7 +674,7 @@ nnc_status nnc_progress_create(nnc_exec *e, nnc_sink *sink)
             for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++) {
                 int64_t none;
                 if (p->cmd[i].device == d && nnc_exec_owns(e, d))
-                    NNC_TRY(prepare(g, i, &none, sink));
+                    NNC_TRY(prepare_command(g, i, &none, sink));
             }
     }
     return prepare_receives(g, sink);

@@ -66,7 +66,7 @@ void nnc_stage_destroy(nnc_stage *q)
 }
 
 /* Prepares uploads to the block of input i, of device d. */
-static nnc_status prepare(nnc_stage *q, int i, int d, int64_t bytes, nnc_sink *sink)
+static nnc_status prepare_block(nnc_stage *q, int i, int d, int64_t bytes, nnc_sink *sink)
 {
     const dev *at = &q->e->dev[d];
     up *u = &q->up[d];
@@ -85,7 +85,7 @@ nnc_status nnc_stage_put(nnc_stage *q, int i, const void *host, nnc_sink *sink)
     q->input[i].host = host;
     if (api->host_memory)
         return NNC_OK;
-    NNC_TRY(prepare(q, i, t->device, bytes, sink));
+    NNC_TRY(prepare_block(q, i, t->device, bytes, sink));
     NNC_TRY(api->wait(q->up[t->device].stream, q->up[t->device].taken));
     return api->upload(q->up[t->device].stream, q->input[i].block, host, bytes);
 }

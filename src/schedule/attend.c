@@ -21,7 +21,8 @@
 
 enum {
     COLUMNS = 16, /* of threads */
-    MOST_WIDE = 256 /* columns of a head, whose results are in registers */
+    MOST_WIDE = 256, /* columns of a head, whose results are in registers */
+    MOST_BUF = 80
 };
 
 /* ---- what the kernel computes ---- */
@@ -30,12 +31,12 @@ enum {
 typedef struct matcher {
     const nnc_kernel *k;
     nnc_attend *a;
-    int32_t held[NNC_KMAX_PART_BUF];
+    int32_t held[MOST_BUF];
 } matcher;
 
 static bool is_tmp(const nnc_kernel *k, int b)
 {
-    return b >= 0 && b < NNC_KMAX_PART_BUF && k->buf[b].role == KB_tmp;
+    return b >= 0 && b < MOST_BUF && k->buf[b].role == KB_tmp;
 }
 
 /* The stage's only own axis of this kind, -1: none or several; axes of extent 1 count. */
@@ -165,7 +166,7 @@ static bool same(
 /* By instruction: for a load from a tmp buffer, the value stored there. NULL: out of memory. */
 static int32_t *held_values(const nnc_kernel *k)
 {
-    int32_t now[NNC_KMAX_PART_BUF];
+    int32_t now[MOST_BUF];
     int32_t *holds = nnc_malloc(sizeof *holds * ((size_t)k->n_ins + 1));
     memset(now, -1, sizeof now);
     for (int32_t i = 0; holds && i < k->n_ins; i++) {
@@ -291,7 +292,7 @@ static bool narrow_types(const nnc_kernel *k, const nnc_attend *a)
 bool nnc_attend_find(const nnc_kernel *k, nnc_attend *a)
 {
     *a = (nnc_attend){.row = -1};
-    if (k->n_stage != 5 || k->n_buf > NNC_KMAX_PART_BUF)
+    if (k->n_stage != 5 || k->n_buf > MOST_BUF)
         return false;
     int32_t *holds = held_values(k);
     bool ok = holds && match_scores(k, a) && match_rows(k, a, holds) && match_result(k, a, holds);
@@ -493,14 +494,14 @@ static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 
 /* Nanoseconds of the scheduled kernel without its launch. Each SM runs its share of the blocks, as many at a time as fit in shared memory
  * and registers. */
-static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_target *t)
+static double attend_ns(const nnc_kernel *k, const void *of, const nnc_target *t)
 {
+    const nnc_attend *a = of;
     const nnc_kgrid *g = &k->grid;
     nnc_alayout l;
     nnc_attend_layout(k, g, a, &l);
     const int64_t sms = nnc_target_sms(t), each = nnc_ceildiv(g->blocks, sms),
-                  clock = t->clock_hz > 0 ? t->clock_hz : 1000000000,
-                  shared = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
+                  clock = t->clock_hz > 0 ? t->clock_hz : 1000000000, shared = cu_most_shared(t);
     const int registers = NNC_SM_attend_registers +
                           g->vec * (2 * l.keys / COLUMNS + l.chunks * l.lanes + NNC_SM_attend_row);
     int64_t n = nnc_min64(
@@ -509,7 +510,7 @@ static int64_t attend_ns(const nnc_kernel *k, const nnc_attend *a, const nnc_tar
     const int64_t steps = nnc_ceildiv(k->axis[a->key[0]].extent, l.keys);
     const double clocks = nnc_gpu_price[NNC_G_attend_start] +
                           (double)nnc_ceildiv(each, n) * (double)steps * step_clocks(g, &l, (int)n);
-    return (int64_t)fmin(clocks * 1e9 / (double)clock, 1e15);
+    return floor(fmin(clocks * 1e9 / (double)clock, 1e15));
 }
 
 /* Nanoseconds of cuDNN's kernel without its launch: a fixed time, and its FLOPs at a share of the tensor cores' peak. */
@@ -527,7 +528,7 @@ int64_t nnc_attend_ns(const nnc_kernel *k, const nnc_target *t)
     nnc_attend a;
     if (k->grid.cls != KC_attend || !nnc_attend_find(k, &a))
         return -1;
-    const int64_t own = k->grid.spill ? library_ns(k, &a, t) : attend_ns(k, &a, t);
+    const int64_t own = k->grid.spill ? library_ns(k, &a, t) : (int64_t)attend_ns(k, &a, t);
     const int64_t bytes = nnc_kernel_points(k, nnc_kernel_axes(k, KA_outer)) *
                           (k->axis[a.depth].extent + k->axis[a.wide].extent) *
                           nnc_dtype_size(k->buf[k->ins[a.q].buf].dtype);
@@ -537,32 +538,24 @@ int64_t nnc_attend_ns(const nnc_kernel *k, const nnc_target *t)
 bool nnc_attend_schedule(nnc_kernel *k, const nnc_target *t)
 {
     nnc_attend a;
-    const nnc_kgrid none = k->grid;
-    nnc_kgrid best = none;
-    int64_t least = INT64_MAX;
+    nnc_kgrid grid[8];
+    int n = 0;
     if (!nnc_attend_find(k, &a))
         return false;
-    for (int vec = 8; vec >= 1; vec /= 2) {
-        k->grid = none;
-        k->grid.cls = KC_attend;
-        k->grid.axis = (int16_t)a.row;
-        k->grid.threads = 128;
-        k->grid.vec = (int16_t)vec;
-        for (k->grid.group = 64; k->grid.group >= 32; k->grid.group /= 2) {
-            if (!nnc_cuda_derive(k, &k->grid) ||
-                k->grid.shared > (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10))
-                continue;
-            const int64_t ns = attend_ns(k, &a, t);
-            if (ns < least) {
-                least = ns;
-                best = k->grid;
-            }
+    for (int16_t vec = 8; vec >= 1; vec /= 2)
+        for (int16_t group = 64; group >= 32; group /= 2) {
+            nnc_kgrid *g = &grid[n++];
+            *g = k->grid;
+            g->cls = KC_attend;
+            g->axis = (int16_t)a.row;
+            g->threads = 128;
+            g->vec = vec;
+            g->group = group;
         }
-    }
-    k->grid = best;
-    if (least < INT64_MAX && !nnc_attend_library(k, &a, t) && library_ns(k, &a, t) < least) {
+    const double least = nnc_cuda_fastest(k, t, grid, n, attend_ns, &a);
+    if (least < INFINITY && !nnc_attend_library(k, &a, t) && (double)library_ns(k, &a, t) < least) {
         k->grid.spill = 1;
         (void)nnc_cuda_derive(k, &k->grid);
     }
-    return least < INT64_MAX;
+    return least < INFINITY;
 }

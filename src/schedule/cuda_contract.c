@@ -240,14 +240,15 @@ static double elementwise(const nnc_kernel *k, int32_t from, int32_t to)
 
 /* Nanoseconds without the launch, the longest of: an SM's multiply-adds, its resident blocks' latency, memory, and L2, from which each tile
  * loads both factors. */
-static double contract_ns(const nnc_kernel *k, const cu_contract *x, const nnc_target *t)
+static double contract_ns(const nnc_kernel *k, const void *of, const nnc_target *t)
 {
+    const cu_contract *x = of;
     const nnc_kgrid *g = &k->grid;
     cu_ctile tile;
     if (!cu_contract_tile(g, x, &tile))
         return INFINITY;
     const int64_t sms = nnc_target_sms(t), each = nnc_ceildiv(g->blocks, sms),
-                  shared = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
+                  shared = cu_most_shared(t);
     int64_t n = nnc_min64(shared / (g->shared + NNC_SM_block_shared), RESIDENT / g->threads);
     n = nnc_max64(nnc_min64(n, each), 1);
     const double clock = (double)nnc_max64(t->clock_hz, 1), lanes = NNC_SM_lanes,
@@ -289,28 +290,17 @@ bool cu_contract_choose(nnc_kernel *k, const nnc_target *t)
     } shape[] = {{128, 128, 256}, {128, 64, 256}, {128, 32, 128}, {64, 128, 128}, {64, 64, 128},
         {64, 32, 128}};
     cu_contract x;
-    const nnc_kgrid none = k->grid;
-    nnc_kgrid best = none;
-    double least = INFINITY;
+    nnc_kgrid grid[NNC_COUNT(shape)];
     if (t->sm < LEAST_SM || !cu_contract_of(k, &x))
         return false;
     for (size_t i = 0; i < NNC_COUNT(shape); i++) {
-        k->grid = none;
-        k->grid.cls = KC_contract;
-        k->grid.axis = (int16_t)x.column;
-        k->grid.group = shape[i].rows;
-        k->grid.vec = shape[i].columns;
-        k->grid.threads = shape[i].threads;
-        k->grid.regs = NNC_SM_registers / RESIDENT;
-        if (!nnc_cuda_derive(k, &k->grid) ||
-            k->grid.shared > (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10))
-            continue;
-        const double ns = contract_ns(k, &x, t);
-        if (ns < least) {
-            least = ns;
-            best = k->grid;
-        }
+        grid[i] = k->grid;
+        grid[i].cls = KC_contract;
+        grid[i].axis = (int16_t)x.column;
+        grid[i].group = shape[i].rows;
+        grid[i].vec = shape[i].columns;
+        grid[i].threads = shape[i].threads;
+        grid[i].regs = NNC_SM_registers / RESIDENT;
     }
-    k->grid = best;
-    return least < INFINITY;
+    return nnc_cuda_fastest(k, t, grid, NNC_COUNT(shape), contract_ns, &x) < INFINITY;
 }

@@ -241,7 +241,7 @@ static void divide(nnc_kernel *k, const nnc_target *t, const cu_step *s)
 bool cu_steps_choose(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid;
-    const int64_t most = t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
+    const int64_t most = cu_most_shared(t);
     cu_step s;
     if (!recurrence(k, &s) || s.elements < STEP_ELEMENTS)
         return false;

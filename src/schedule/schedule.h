@@ -110,6 +110,15 @@ int64_t nnc_cuda_resident(const nnc_target *t);
  * and index of *g from these choices; false: the kernel cannot run with them, or g->oom. */
 bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
+/* Shared memory that a block may have. */
+static inline int64_t cu_most_shared(const nnc_target *t)
+{
+    return t->shared_bytes > 0 ? t->shared_bytes : 48 << 10;
+}
+/* Sets k's grid to the one of all[] that fits t and takes the fewest nanoseconds, ns(k, of, t). Returns its time; INFINITY: none fits, and
+ * the grid is as before. */
+double nnc_cuda_fastest(nnc_kernel *k, const nnc_target *t, const nnc_kgrid *all, int n,
+    double (*ns)(const nnc_kernel *k, const void *of, const nnc_target *t), const void *of);
 
 /* cuda_rows.c: distribution of a point over a group of threads. */
 typedef struct cu_spread {

@@ -2,6 +2,8 @@
  * an H200: a copy reaches its bandwidth with two 16-byte loads in flight in each of an SM's 2048 threads. */
 #include "schedule/schedule.h"
 
+#include <math.h>
+
 enum {
     MAX_THREADS = 1024,
     POINT_THREADS = 256,
@@ -341,6 +343,24 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
+double nnc_cuda_fastest(nnc_kernel *k, const nnc_target *t, const nnc_kgrid *all, int n,
+    double (*ns)(const nnc_kernel *k, const void *of, const nnc_target *t), const void *of)
+{
+    nnc_kgrid best = k->grid;
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) {
+        k->grid = all[i];
+        const bool fits = nnc_cuda_derive(k, &k->grid) && k->grid.shared <= cu_most_shared(t);
+        const double time = fits ? ns(k, of, t) : INFINITY;
+        if (time < least) {
+            least = time;
+            best = k->grid;
+        }
+    }
+    k->grid = best;
+    return least;
+}
+
 /* ---- choices ---- */
 
 /* The outer axis along which most bytes are stored, and then loaded, contiguously. */
@@ -616,8 +636,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
     int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
     int64_t most = g->threads > 512 ? KEEP_REGISTERS / 2 : KEEP_REGISTERS;
     g->keep = (int16_t)(trips * g->vec * words(k) <= most && trips <= MAX_KEEP ? trips : 0);
-    if (nnc_cuda_derive(k, g) &&
-        shared_bytes(k, g) <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
+    if (nnc_cuda_derive(k, g) && shared_bytes(k, g) <= cu_most_shared(t)) {
         drop_keep(k);
         choose_split(k, t, longest / g->vec);
         make_room(k, t);

@@ -286,7 +286,7 @@ static nnc_status compile_model(nnc_env *e, const nnc_model *m, const nnc_compil
     NNC_OWNED(nnc_artifact) *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
     nnc_env_settle(e);
-    a->with_llvm = nnc_env_plans_with(e, "llvm");
+    a->with_llvm = nnc_env_compiles(e);
     int64_t t0 = nnc_now_ns();
     NNC_NEED(a->source = nnc_graph_clone(m, sink), sink);
     NNC_TRY(normalise(a->source, sink));

@@ -8,9 +8,17 @@
 
 /* ---- environment ------------------------------------------------------------------------------------- */
 
+/* The plug-in that has the emitter of machine code for CPUs, and its symbol. */
+#define EMITTER nnc_engine_llvm.name, "nnc_emitter_llvm"
+
 const nnc_emitter *nnc_env_emitter(void)
 {
-    return nnc_plugin("llvm", "nnc_emitter_llvm", NULL);
+    return nnc_plugin(EMITTER, NULL);
+}
+
+const nnc_emitter *nnc_env_emits(const nnc_env *e, const char **why)
+{
+    return e->no_llvm ? NULL : nnc_plugin(EMITTER, why);
 }
 
 void nnc_env_settle(nnc_env *e)
@@ -19,7 +27,7 @@ void nnc_env_settle(nnc_env *e)
     const bool again = e->settled || !nnc_env_has_host(e);
     e->settled = true;
     if (!again)
-        e->has_emitter = e->has_emitter && nnc_plugin_loads("llvm", "nnc_emitter_llvm", e->cache);
+        e->has_emitter = e->has_emitter && nnc_plugin_loads(EMITTER, e->cache);
     for (int i = 0; i < e->n_target && !again; i++)
         if (e->target[i].host)
             nnc_target_restrict(&e->target[i], e->has_emitter);
@@ -123,10 +131,10 @@ static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *s
     return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
-bool nnc_env_plans_with(const nnc_env *e, const char *engine)
+bool nnc_env_compiles(const nnc_env *e)
 {
     for (int i = 0; i < e->n_target; i++)
-        if (nnc_target_engine_named(&e->target[i], engine))
+        if (nnc_target_engine_named(&e->target[i], nnc_engine_llvm.name))
             return true;
     return false;
 }
@@ -176,7 +184,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     pthread_mutex_init(&e->lock, NULL);
     e->no_llvm = o->no_llvm;
     e->comm_by = (nnc_comm_by)o->comm;
-    e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
+    e->has_emitter = !o->no_llvm && nnc_plugin_exists(nnc_engine_llvm.name);
     NNC_TRY(nnc_cpu_check(sink));
     NNC_TRY(nnc_env_find_ranks(e, o, sink));
     NNC_TRY(o->hardware ? open_hardware(e, o, sink) : open_targets(e, o, sink));

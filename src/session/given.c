@@ -50,7 +50,7 @@ static int length(const nnc_item *o, const char *key)
 }
 
 /* An integer from 0 to `most`; -1: it is none. */
-static int64_t number(const nnc_item *o, const char *key, int64_t most)
+static int64_t int_of(const nnc_item *o, const char *key, int64_t most)
 {
     const nnc_item *v = nnc_json_get(o, key);
     bool ok = nnc_is_number(v) && v->number >= 0 && v->number <= (double)most &&
@@ -71,8 +71,8 @@ static nnc_status read_pieces(const nnc_item *o, nnc_blob bytes, nnc_given *v)
     int i = 0;
     int64_t from = 0;
     for (const nnc_item *e = nnc_json_get(o, "pieces")->child; e; e = e->next, i++) {
-        int64_t file = number(e, "file", v->n_file - 1), size = number(e, "size", (int64_t)bytes.n);
-        int64_t at = file >= 0 ? number(e, "at", v->file[file].size) : -1;
+        int64_t file = int_of(e, "file", v->n_file - 1), size = int_of(e, "size", (int64_t)bytes.n);
+        int64_t at = file >= 0 ? int_of(e, "at", v->file[file].size) : -1;
         if (at < 0 || size < 0 || size > (int64_t)bytes.n - from || at > v->file[file].size - size)
             return NNC_E_MODEL;
         if (!nnc_given_keep(v, i, (int)file, at, (const char *)bytes.data + from, size))
@@ -92,7 +92,7 @@ static nnc_status read_lists(const nnc_item *o, nnc_blob bytes, nnc_given *v)
     i = 0;
     for (const nnc_item *e = nnc_json_get(o, "files")->child; e; e = e->next, i++) {
         const char *hash = nnc_json_text(e, "hash");
-        v->file[i].size = number(e, "size", (int64_t)1 << 46);
+        v->file[i].size = int_of(e, "size", (int64_t)1 << 46);
         v->file[i].hash = hash ? strtoull(hash, NULL, 16) : 0;
         if (!hash || v->file[i].size < 0)
             return NNC_E_MODEL;
@@ -113,7 +113,7 @@ nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
     if (!v)
         return NNC_E_NOMEM;
     v->seed = strtoull(seed, NULL, 10);
-    v->classes = (int)nnc_max64(number(o, "classes", INT32_MAX), 0);
+    v->classes = (int)nnc_max64(int_of(o, "classes", INT32_MAX), 0);
     if (nnc_json_text(o, "weights"))
         NNC_TRY(string(v, o, "weights", &v->weights));
     if (nnc_json_text(o, "place"))

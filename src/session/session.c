@@ -17,7 +17,7 @@ void nnc_say_missing(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 {
     const int n = e->said_slow ? 0 : interpreted(p);
     const char *why = "LLVM is switched off";
-    if (n && (e->no_llvm || !nnc_plugin("llvm", "nnc_emitter_llvm", &why)))
+    if (n && !nnc_env_emits(e, &why))
         nnc_warn(sink, (nnc_loc){0},
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
             n == 1 ? " is" : "es are", why);

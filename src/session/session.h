@@ -285,8 +285,8 @@ void nnc_env_leave(nnc_env *e);
 /* env.c: removes plug-ins that do not load from this machine's target, since plans for it depend on them. Called as late as possible before
  * planning, because it may load them. Described targets depend on no plug-in. */
 void nnc_env_settle(nnc_env *e);
-/* Whether plans for the CPUs of e use this engine. */
-bool nnc_env_plans_with(const nnc_env *e, const char *engine);
+/* Whether plans for the CPUs of e have machine code. */
+bool nnc_env_compiles(const nnc_env *e);
 static inline bool nnc_env_has_host(const nnc_env *e)
 {
     bool has = false;
@@ -458,6 +458,8 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 nnc_status nnc_check_precision(const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
+/* The same where it is not switched off in e. NULL: *why (may be NULL) is the reason, unchanged where it is switched off. */
+const nnc_emitter *nnc_env_emits(const nnc_env *e, const char **why);
 
 /* ---- compatible.c: plans and machine code of another machine ---- */
 

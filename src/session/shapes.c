@@ -106,7 +106,7 @@ static nnc_status check_env(nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
     nnc_env_settle(e);
     NNC_TRY(nnc_check_machine(e, a, sink));
-    if (!nnc_env_has(e, NNC_T_cpu) || a->with_llvm == nnc_env_plans_with(e, "llvm"))
+    if (!nnc_env_has(e, NNC_T_cpu) || a->with_llvm == nnc_env_compiles(e))
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_DEVICE,
         "the artifact was compiled %s LLVM, and its other shapes need %s",

@@ -176,10 +176,8 @@ static void start(nnc_sim *s, int32_t id)
 static void release(nnc_sim *s, int32_t id)
 {
     sim_task *t = &s->task[id];
-    if (--t->n_wait == 0) {
-        t->span.ready_ps = s->now_ps;
+    if (--t->n_wait == 0)
         s->ready[s->n_ready++] = id;
-    }
 }
 
 static void leave_resources(nnc_sim *s, const sim_task *t, int32_t id)

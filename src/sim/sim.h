@@ -97,7 +97,7 @@ nnc_status nnc_sim_run(nnc_sim *s, nnc_sink *sink) NNC_MUST;
 
 /* ---- results ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct nnc_sim_span { int64_t ready_ps, start_ps, end_ps; } nnc_sim_span; /* ready: dependencies and launch done */
+typedef struct nnc_sim_span { int64_t start_ps, end_ps; } nnc_sim_span;
 nnc_sim_span nnc_sim_span_of(const nnc_sim *s, int task);
 int64_t nnc_sim_end_ps(const nnc_sim *s);                 /* end of the last task */
 /* Time during which at least one op, transfer or collective with a lane of the device ran. */

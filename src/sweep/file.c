@@ -33,7 +33,7 @@ static const char *text_or(const char *text, const char *otherwise)
 }
 
 /* An integer beyond 2^53 is written as a real number: JSON's integers end there. */
-static nnc_json_member number(const nnc_sweep_row *r, int i)
+static nnc_json_member number_member(const nnc_sweep_row *r, int i)
 {
     const void *at = (const char *)r + numbers[i].at;
     if (numbers[i].real)
@@ -56,7 +56,7 @@ static void put_row(const nnc_sweep *s, const nnc_sweep_row *r, nnc_json_writer 
         J_STRING("room_by", text_or(p->room_by, "")), J_STRING("message", text_or(p->message, "")),
         J_STRING("model", r->model)};
     for (int i = 0; i < NUMBERS; i++)
-        m[OTHERS - (int)NNC_COUNT(last) + i] = number(r, i);
+        m[OTHERS - (int)NNC_COUNT(last) + i] = number_member(r, i);
     memcpy(&m[NUMBERS + OTHERS - NNC_COUNT(last)], last, sizeof last);
     nnc_json_row(w, 2, m, NNC_COUNT(m));
 }

@@ -76,7 +76,7 @@ static nnc_status say_no_fit(nnc_sweep_point *out, nnc_sink *said)
 
 /* Divides a model that does not fit this CPU's memory, without inputs of files, into parts that take half of it. Other programs need some,
  * too. Sessions run one of them. */
-static nnc_status divide(nnc_env *e, const nnc_sweep_point_options *o, nnc_artifact *a,
+static nnc_status divide_model(nnc_env *e, const nnc_sweep_point_options *o, nnc_artifact *a,
     nnc_sweep_point *out, nnc_sink *said)
 {
     const nnc_compare_options *t = o->time;
@@ -298,7 +298,7 @@ static nnc_status take(nnc_env *e, const nnc_model *m, const nnc_sweep_point_opt
     if (!o->predict)
         out->compile_ms = (double)nnc_artifact_stats(a)->total_ns * 1e-6;
     find_room(e, a, o->time->io != NNC_IO_EXCLUDE, out);
-    NNC_TRY(divide(e, o, a, out, said));
+    NNC_TRY(divide_model(e, o, a, out, said));
     nnc_run_work(a, last, &out->flops, &out->bytes, &out->launches);
     out->flops = nnc_mul_sat(out->flops, parts_of(out, a));
     out->bytes = nnc_mul_sat(out->bytes, parts_of(out, a));

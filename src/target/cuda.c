@@ -76,10 +76,7 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->copy_bytes_s = (int64_t)c->gb_s * 900000000;
     t->cache_bytes_s = clock_hz * c->sms * 32;
     t->launch_ns = 2000;
-    t->engine[0] = (nnc_target_engine){.name = "cudnn", .efficiency = 0.6};
-    t->engine[1] = (nnc_target_engine){.name = "cublaslt", .efficiency = 0.7};
-    t->engine[2] = (nnc_target_engine){.name = "cuda", .efficiency = 0.6};
-    t->n_engines = 3;
+    target_engines(t);
     target_default_libraries(t);
 }
 

@@ -1,4 +1,4 @@
-/* target/engines.c -- the engines by name: where they run and what they compute. */
+/* target/engines.c -- the engines, in order of preference: where they run, what they compute, and at which share of the peak. */
 #include "target/internal.h"
 #include <string.h>
 
@@ -10,13 +10,15 @@ enum {
 typedef struct known {
     const char *name;
     nnc_tkind kind;
+    double efficiency;
     int contracts; /* bits of nnc_ask_kind */
-    bool runs_kernels, interprets;
+    bool runs_kernels, interprets, winograd;
 } known;
 
-static const known engines[] = {{"cudnn", NNC_T_cuda, CONVS}, {"cublaslt", NNC_T_cuda, PRODUCTS},
-    {"cuda", NNC_T_cuda, 0, true}, {"llvm", NNC_T_cpu, CONVS | PRODUCTS, true},
-    {"interp", NNC_T_cpu, CONVS | PRODUCTS, true, true}};
+static const known engines[] = {{"cudnn", NNC_T_cuda, 0.6, CONVS, .winograd = true},
+    {"cublaslt", NNC_T_cuda, 0.7, PRODUCTS}, {"cuda", NNC_T_cuda, 0.6, 0, true},
+    {"llvm", NNC_T_cpu, 0.92, CONVS | PRODUCTS, true},
+    {"interp", NNC_T_cpu, 0.02, CONVS | PRODUCTS, true, true}};
 
 static const known *named(const char *name)
 {
@@ -25,6 +27,41 @@ static const known *named(const char *name)
         if (!strcmp(engines[i].name, name))
             return &engines[i];
     return &other;
+}
+
+static void add(nnc_target *t, const known *k)
+{
+    t->engine[t->n_engines++] = (nnc_target_engine){.name = k->name, .efficiency = k->efficiency};
+}
+
+void target_engines(nnc_target *t)
+{
+    t->n_engines = 0;
+    for (size_t i = 0; i < NNC_COUNT(engines); i++)
+        if (engines[i].kind == t->kind)
+            add(t, &engines[i]);
+}
+
+void nnc_target_restrict(nnc_target *t, bool have_llvm)
+{
+    int n = 0;
+    bool kernels = false;
+    for (int i = 0; i < t->n_engines; i++) {
+        const known *k = named(t->engine[i].name);
+        if (!have_llvm && k->kind == NNC_T_cpu && k->runs_kernels && !k->interprets)
+            continue;
+        t->engine[n++] = t->engine[i];
+        kernels |= k->runs_kernels;
+    }
+    const bool none = n < t->n_engines && !kernels;
+    t->n_engines = n;
+    if (none) /* of LLVM alone: the interpreter is always there */
+        add(t, &engines[NNC_COUNT(engines) - 1]);
+}
+
+bool nnc_engine_has_winograd(const char *name)
+{
+    return named(name)->winograd;
 }
 
 bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)

@@ -157,33 +157,10 @@ static void caches(nnc_target *t)
 
 /* ---- the target ---------------------------------------------------------------------------- */
 
-/* In order of preference. */
-static const nnc_target_engine engines[] = {
-    {.name = "llvm", .efficiency = 0.92},
-    {.name = "interp", .efficiency = 0.02},
-};
-
-void nnc_target_restrict(nnc_target *t, bool have_llvm)
-{
-    int n = 0;
-    bool kernels = false;
-    for (int i = 0; i < t->n_engines; i++) {
-        const char *name = t->engine[i].name;
-        if (!have_llvm && !strcmp(name, "llvm"))
-            continue;
-        t->engine[n++] = t->engine[i];
-        kernels |= nnc_target_runs_kernels(&t->engine[i]);
-    }
-    if (n < t->n_engines && !kernels) /* of LLVM alone: the interpreter is always there */
-        t->engine[n++] = engines[NNC_COUNT(engines) - 1];
-    t->n_engines = n;
-}
-
 void target_cpu_numbers(nnc_target *t)
 {
     t->launch_ns = 1500; /* a parallel region and its dispatch */
-    t->n_engines = NNC_COUNT(engines);
-    memcpy(t->engine, engines, sizeof engines);
+    target_engines(t);
 }
 
 nnc_status nnc_target_host(nnc_target *t, int cores, int threads, bool have_llvm, nnc_sink *sink)

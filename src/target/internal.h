@@ -11,6 +11,8 @@ void target_instructions(nnc_target *t);
 void target_host_signature(nnc_text *t);
 /* host.c: launches and engines of a CPU; the first bytes of a small system file, "" when it cannot be read. */
 void target_cpu_numbers(nnc_target *t);
+/* engines.c: gives t all engines of its kind. */
+void target_engines(nnc_target *t);
 const char *target_slurp(const char *path, char *buf, size_t cap);
 /* aarch64.c: instructions of kernels for a core; peak FLOP/s of n of them; this machine's core, where it is an AArch64 one. */
 void target_core(nnc_target *t, const nnc_core *c);

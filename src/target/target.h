@@ -125,6 +125,8 @@ typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_conv_wgrad, ASK_ma
 const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind kind);
 /* The engine that runs generated kernels, which also compute contractions that no other engine takes; or NULL. */
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
+/* Whether the engine may compute a convolution by Winograd's algorithm, of which plans do not know: with fewer FLOPs than they count. */
+bool nnc_engine_has_winograd(const char *name);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* Are generated kernels interpreted, some 20 times slower than machine code? */
 bool nnc_target_interprets(const nnc_target *t);

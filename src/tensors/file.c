@@ -303,7 +303,7 @@ static const char *unpack(const nnc_packing *k, uint8_t *dst, uint32_t *crc)
     return why;
 }
 
-static nnc_status fail(
+static nnc_status fail_file(
     const nnc_tensors *t, const nnc_tensor_entry *e, const char *why, nnc_sink *sink)
 {
     return nnc_fail(
@@ -318,7 +318,7 @@ nnc_status nnc_tensors_mapped(
     const nnc_packing *k = e->packing;
     *out = e->offset >= 0 ? t->map.data + e->offset : NULL;
     if (e->why || (*out && k && k->checked && nnc_crc32(0, k->p, (size_t)k->n) != k->crc))
-        return fail(t, e, e->why ? e->why : wrong_crc, sink);
+        return fail_file(t, e, e->why ? e->why : wrong_crc, sink);
     return NNC_OK;
 }
 
@@ -341,7 +341,7 @@ nnc_status nnc_tensors_read(
     if (!why && k && k->checked && crc != k->crc)
         why = wrong_crc;
     if (why)
-        return fail(t, e, why, sink);
+        return fail_file(t, e, why, sink);
     nnc_npy_convert(&e->type, k && k->swap, k && k->fortran, src, dst);
     return NNC_OK;
 }
@@ -354,7 +354,7 @@ typedef struct writing {
     nnc_sink *sink;
 } writing;
 
-static nnc_status put(void *ctx, nnc_out *out)
+static nnc_status put_tensor(void *ctx, nnc_out *out)
 {
     const writing *w = ctx;
     const nnc_tensor_source *s = w->s;
@@ -391,7 +391,7 @@ nnc_status nnc_tensors_write(const char *file, const nnc_tensor_source *s, nnc_s
 {
     writing w = {file, s, sink};
     NNC_TRY(nnc_tensors_check_name(file, s->n, sink));
-    return nnc_file_write_by(file, put, &w, s->durable, sink);
+    return nnc_file_write_by(file, put_tensor, &w, s->durable, sink);
 }
 
 static nnc_status the_data(void *ctx, int i, const void **out, nnc_sink *sink)

@@ -302,7 +302,7 @@ nnc_status nnc_npz_list(nnc_tensors *t, nnc_sink *sink)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put(nnc_text *x, uint64_t v, int bytes)
+static void put_int(nnc_text *x, uint64_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         nnc_putc(x, (char)(v >> 8 * i));
@@ -312,16 +312,16 @@ static void put(nnc_text *x, uint64_t v, int bytes)
  * Sizes are in the extra field. */
 static void put_common(nnc_text *x, const char *name, uint32_t crc, int extra)
 {
-    put(x, 45, 2);
-    put(x, 1 << 11, 2);
-    put(x, 0, 2);
-    put(x, 0, 2);
-    put(x, 1 << 5 | 1, 2);
-    put(x, crc, 4);
-    put(x, UINT32_MAX, 4);
-    put(x, UINT32_MAX, 4);
-    put(x, strlen(name) + 4, 2);
-    put(x, (uint64_t)extra, 2);
+    put_int(x, 45, 2);
+    put_int(x, 1 << 11, 2);
+    put_int(x, 0, 2);
+    put_int(x, 0, 2);
+    put_int(x, 1 << 5 | 1, 2);
+    put_int(x, crc, 4);
+    put_int(x, UINT32_MAX, 4);
+    put_int(x, UINT32_MAX, 4);
+    put_int(x, strlen(name) + 4, 2);
+    put_int(x, (uint64_t)extra, 2);
 }
 
 /* The name, and the extra field; at >= 0: where the local header is. */
@@ -329,36 +329,36 @@ static void put_rest(nnc_text *x, const char *name, uint64_t size, int64_t at)
 {
     nnc_puts(x, name);
     nnc_puts(x, ".npy");
-    put(x, 1, 2);
-    put(x, at < 0 ? 16 : 24, 2);
-    put(x, size, 8);
-    put(x, size, 8);
+    put_int(x, 1, 2);
+    put_int(x, at < 0 ? 16 : 24, 2);
+    put_int(x, size, 8);
+    put_int(x, size, 8);
     if (at >= 0)
-        put(x, (uint64_t)at, 8);
+        put_int(x, (uint64_t)at, 8);
 }
 
 static void put_directory_end(nnc_text *x, uint64_t n, uint64_t bytes, uint64_t at)
 {
-    put(x, END64, 4);
-    put(x, END64_BYTES - 12, 8);
-    put(x, 45, 2);
-    put(x, 45, 2);
-    put(x, 0, 8); /* disks */
-    put(x, n, 8);
-    put(x, n, 8);
-    put(x, bytes, 8);
-    put(x, at, 8);
-    put(x, LOCATOR64, 4);
-    put(x, 0, 4);
-    put(x, at + bytes, 8);
-    put(x, 1, 4);
-    put(x, END, 4);
-    put(x, 0, 4);
-    put(x, n < UINT16_MAX ? n : UINT16_MAX, 2);
-    put(x, n < UINT16_MAX ? n : UINT16_MAX, 2);
-    put(x, UINT32_MAX, 4);
-    put(x, UINT32_MAX, 4);
-    put(x, 0, 2);
+    put_int(x, END64, 4);
+    put_int(x, END64_BYTES - 12, 8);
+    put_int(x, 45, 2);
+    put_int(x, 45, 2);
+    put_int(x, 0, 8); /* disks */
+    put_int(x, n, 8);
+    put_int(x, n, 8);
+    put_int(x, bytes, 8);
+    put_int(x, at, 8);
+    put_int(x, LOCATOR64, 4);
+    put_int(x, 0, 4);
+    put_int(x, at + bytes, 8);
+    put_int(x, 1, 4);
+    put_int(x, END, 4);
+    put_int(x, 0, 4);
+    put_int(x, n < UINT16_MAX ? n : UINT16_MAX, 2);
+    put_int(x, n < UINT16_MAX ? n : UINT16_MAX, 2);
+    put_int(x, UINT32_MAX, 4);
+    put_int(x, UINT32_MAX, 4);
+    put_int(x, 0, 2);
 }
 
 static nnc_status flush(nnc_text *x, nnc_out *out, uint64_t *at, nnc_sink *sink)
@@ -385,19 +385,19 @@ nnc_status nnc_npz_put(const nnc_tensor_source *s, nnc_out *out, nnc_sink *sink)
         nnc_npy_put_header(&head, s->type[i]);
         const uint32_t crc = nnc_crc32(nnc_crc32(0, nnc_text_str(&head), head.n), data, bytes);
         from = at;
-        put(&x, LOCAL, 4);
+        put_int(&x, LOCAL, 4);
         put_common(&x, s->name[i], crc, 20);
         put_rest(&x, s->name[i], head.n + bytes, -1);
         nnc_putn(&x, nnc_text_str(&head), head.n);
         NNC_TRY(flush(&x, out, &at, sink));
         NNC_TRY(nnc_out_put(out, data, bytes));
         at += bytes;
-        put(&list, ENTRY, 4);
-        put(&list, 45, 2);
+        put_int(&list, ENTRY, 4);
+        put_int(&list, 45, 2);
         put_common(&list, s->name[i], crc, 28);
-        put(&list, 0, 2); /* comment */
-        put(&list, 0, 8); /* disk, attributes */
-        put(&list, UINT32_MAX, 4);
+        put_int(&list, 0, 2); /* comment */
+        put_int(&list, 0, 8); /* disk, attributes */
+        put_int(&list, UINT32_MAX, 4);
         put_rest(&list, s->name[i], head.n + bytes, (int64_t)from);
     }
     from = at;

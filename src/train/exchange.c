@@ -290,7 +290,7 @@ static void sum_bucket(copies *c, nnc_ref v)
 }
 
 /* Divides a sum over the replicas: of[i * stride], i being the replica, becomes the mean. */
-static void divide(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of, int stride)
+static void divide_sum(copies *c, nnc_ref v, nnc_ref sum, nnc_ref *of, int stride)
 {
     const int16_t device = c->g->device;
     const int32_t micro = c->g->micro, first = micro > 0 ? micro - (micro - 1) % c->d : 0;
@@ -334,7 +334,7 @@ static nnc_ref mean_of(copies *c, nnc_ref v, int r)
     if (c->bucket[v] != NNC_NONE && !c->scattered[v])
         sum_bucket(c, v);
     else
-        divide(c, v, over_replicas(c, OP_allreduce, v, last_of(c, v), "add"), mean, 1);
+        divide_sum(c, v, over_replicas(c, OP_allreduce, v, last_of(c, v), "add"), mean, 1);
     return mean[r];
 }
 
@@ -427,7 +427,8 @@ static nnc_ref divided(copies *c, nnc_ref v, int r, int k)
     if (is_bucket_there(c, v, k))
         scatter_bucket(c, v, k);
     else
-        divide(c, v, over_replicas(c, OP_reduce_scatter, v, k, "add"), part_slot(c, v, 0, k), c->m);
+        divide_sum(
+            c, v, over_replicas(c, OP_reduce_scatter, v, k, "add"), part_slot(c, v, 0, k), c->m);
     return *part;
 }
 

@@ -88,7 +88,7 @@ static nnc_ref number_state(optimizer *o, const char *name, double first)
     return nnc_param(o->g, &t, &w);
 }
 
-static nnc_ref number(optimizer *o, double v)
+static nnc_ref scalar(optimizer *o, double v)
 {
     return nnc_scalar(o->g, DT_f32, v);
 }
@@ -492,7 +492,7 @@ static void unscale(optimizer *o, int n, bundle *b)
 {
     nnc_graph *g = o->g;
     const int64_t axis = 0;
-    nnc_ref inverse = nnc_build2(g, OP_div, number(o, 1), o->scale),
+    nnc_ref inverse = nnc_build2(g, OP_div, scalar(o, 1), o->scale),
             *size = ARENA_NEW(o->a, nnc_ref, n + 1);
     bundle *of = ARENA_NEW(o->a, bundle, n + 1);
     const int16_t before = g->device;
@@ -510,7 +510,7 @@ static void unscale(optimizer *o, int n, bundle *b)
     const nnc_ref most =
         size && of ? of_all(o, m, of, size, OP_reduce_max, OP_max) : NNC_NONE; /* keeps NaN */
     g->device = before;
-    o->ok = nnc_build2(g, OP_le, most, number(o, FLT_MAX));
+    o->ok = nnc_build2(g, OP_le, most, scalar(o, FLT_MAX));
 }
 
 /* 2^127, the largest power of two in f32: half of infinity is infinite, so the scale would never come back from there. */
@@ -524,8 +524,8 @@ static void update_scale(optimizer *o)
     nnc_ref grows = number_op(g, OP_ge, more, o->t->scale_growth);
     nnc_ref twice = number_op(g, OP_min, number_op(g, OP_mul, o->scale, 2), MOST_SCALE);
     nnc_ref kept = nnc_build3(g, OP_select, grows, twice, o->scale);
-    nnc_ref count = nnc_build3(g, OP_select, grows, number(o, 0), more);
-    nnc_update(g, good, if_finite(o, count, number(o, 0)));
+    nnc_ref count = nnc_build3(g, OP_select, grows, scalar(o, 0), more);
+    nnc_update(g, good, if_finite(o, count, scalar(o, 0)));
     nnc_update(g, o->scale, if_finite(o, kept, number_op(g, OP_mul, o->scale, 0.5)));
 }
 
@@ -548,8 +548,8 @@ static void add_corrections(optimizer *o)
     }
     nnc_ref one = correction(o, "exp_avg.correction", o->t->beta1);
     nnc_ref two = nnc_build1(o->g, OP_sqrt, correction(o, "exp_avg_sq.correction", o->t->beta2));
-    o->scale1 = nnc_build2(o->g, OP_div, number(o, 1), one);
-    o->scale2 = nnc_build2(o->g, OP_div, number(o, 1), two);
+    o->scale1 = nnc_build2(o->g, OP_div, scalar(o, 1), one);
+    o->scale2 = nnc_build2(o->g, OP_div, scalar(o, 1), two);
 }
 
 /* ---- clipping ---------------------------------------------------------------------------------------------------------------- */

@@ -360,7 +360,7 @@ static nnc_ref with_loss(copy *c, nnc_sink *sink)
 }
 
 /* The loss of all devices. Running statistics and what moves them are outputs meanwhile, to be found again. */
-static nnc_status divide(copy *c, nnc_ref *loss, nnc_sink *sink)
+static nnc_status divide_loss(copy *c, nnc_ref *loss, nnc_sink *sink)
 {
     const uint32_t n = c->g->n_output;
     if (!c->t->divide)
@@ -401,7 +401,7 @@ static nnc_status make_of(
     nnc_status s = c.g->status;
     if (!s && loss == NNC_NONE)
         s = NNC_E_MODEL;
-    s = s ? s : divide(&c, &loss, sink);
+    s = s ? s : divide_loss(&c, &loss, sink);
     if (!s && evaluate)
         add_identities(c.g);
     else if (!s)

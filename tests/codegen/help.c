@@ -184,7 +184,7 @@ static void run_parts(const nnc_kernel *k, void *const *args, int parts)
 }
 
 typedef struct data {
-    void *row[64], *args[128];
+    void *row[256], *args[512];
     int n_in, n_arg;
 } data;
 
@@ -192,7 +192,7 @@ typedef struct data {
 static void make_inputs(data *d, const nnc_graph *g)
 {
     for (uint32_t i = 0; i < g->n_node; i++) {
-        if (g->node[i].op != OP_input || d->n_in == 64)
+        if (g->node[i].op != OP_input || d->n_in == NNC_COUNT(d->row))
             continue;
         const nnc_type *t = nnc_typeof(g, g->node[i].out);
         size_t bytes = (size_t)nnc_type_bytes(t);

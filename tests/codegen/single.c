@@ -51,10 +51,10 @@ TEST(concat_of_many)
 {
     nnc_text t = {0};
     nnc_printf(&t, "graph @t {\n");
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < 100; i++)
         nnc_printf(&t, "%%x%d = input : f32[%d]\n", i, 1 + i % 7);
     nnc_printf(&t, "%%y = concat ");
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < 100; i++)
         nnc_printf(&t, "%s%%x%d", i ? ", " : "", i);
     nnc_printf(&t, " {axis=0}\nreturn %%y }");
     CHECK(ck_text(nnc_text_str(&t), tight));

@@ -94,7 +94,7 @@ const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool wr
 
 /* kernels.c: NVRTC and the loading of what it made. */
 extern const nnc_cuda_nvrtc fake_nvrtc;
-enum { FAKE_ARGS = 512, /* CUDA's 4 KiB of pointers: a concat alone may have more than NNC_KERNEL_ARGUMENTS */
+enum { FAKE_ARGS = 512, /* CUDA's 4 KiB of pointers: nnc_kernel_most_buffers, and a workspace */
     FAKE_SIZES = 32 };
 /* A kernel of the plan: its blocks (0: not known) and bytes of each argument. Also the first word of each size by which it calls a
  * function that kernels share. */

@@ -1,6 +1,7 @@
 /* tests/nvrtc/budget.c -- see budget.h. */
 #include "budget.h"
 #include "codegen/cuda.h"
+#include "gpu_share.h"
 #include "plan/plan.h"
 #include "test.h"
 #include <pthread.h>
@@ -347,13 +348,14 @@ static int called_registers(const nnc_kernel *k, const nnc_cubin_kernel *c)
  * not keep in registers, and the CUDA C is to blame. ptxas spills some registers so that more threads are resident, though it might use
  * more. Local memory serves 32 lanes a clock and arithmetic 128: one access in eight instructions takes a third of the time, and means that
  * registers ran out. */
-static const char *check_local(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
+static const char *check_local(
+    const nnc_kernel *k, const nnc_cubin_kernel *c, const nnc_cubin_usual *p, char why[256])
 {
     enum { SPILLED_OF = 8 };
-    const bool found = c->path_stored > 0, own = arrays(k) > REGISTER_TMP;
-    const int *n = found ? c->path_n : c->n;
+    const bool found = p->stored > 0, own = arrays(k) > REGISTER_TMP;
+    const int *n = found ? p->n : c->n;
     const int touched = n[CC_load_local] + n[CC_store_local],
-              all = found ? c->path : c->instructions, in_arrays = found ? c->path_arrays : 0;
+              all = found ? p->length : c->instructions, in_arrays = found ? p->arrays : 0;
     if (own || (!in_arrays && touched * SPILLED_OF <= all))
         return NULL;
     snprintf(why, 256,
@@ -369,16 +371,15 @@ static bool ends_in(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
-static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, const cu_rows *rows,
-    const bool *live, bool fitted, char why[256])
+static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c,
+    const nnc_cubin_usual *p, const cu_rows *rows, const bool *live, bool fitted, char why[256])
 {
     widths load = widths_of(k, rows, live, KO_load), store = widths_of(k, rows, live, KO_store);
     const double path = (fitted ? 1 : UNFITTED_TIMES) * path_budget(k, rows, live),
                  code = CODE_TIMES * path + CODE_FIXED;
     /* Where the way goes back through code laid out before it, the reader finds none that stores: then all of the code stands for it. */
-    const bool found = c->path_stored > 0;
-    const int *s = found ? c->path_store_bits : c->store_bits,
-              *l = found ? c->path_load_bits : c->load_bits;
+    const bool found = p->stored > 0;
+    const int *s = found ? p->store_bits : c->store_bits, *l = found ? p->load_bits : c->load_bits;
     bool loads = false; /* where loops may be skipped, the shortest path has no loads */
     for (int i = 0; i < CUBIN_WIDTHS; i++)
         loads |= l[i] > 0;
@@ -388,8 +389,8 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     store.others |= !found;
     if (k->grid.finish > 0) /* it stores parts; the second launch stores results, one by one */
         store = (widths){0, true};
-    if (found && c->path > path)
-        snprintf(why, 256, "%d instructions on the usual path, %.0f allowed", c->path, path);
+    if (found && p->length > path)
+        snprintf(why, 256, "%d instructions on the usual path, %.0f allowed", p->length, path);
     else if (c->instructions > code)
         snprintf(why, 256, "%d instructions, %.0f allowed", c->instructions, code);
     else if (fitted && !as_wide(&store, KO_store, s))
@@ -402,12 +403,12 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     else
         why[0] = 0;
     pthread_mutex_lock(&lock);
-    if (c->path / path > seen[k->grid.cls].used) {
-        seen[k->grid.cls].used = c->path / path;
+    if (p->length / path > seen[k->grid.cls].used) {
+        seen[k->grid.cls].used = p->length / path;
         snprintf(seen[k->grid.cls].name, sizeof seen[k->grid.cls].name, "%.79s", c->name);
     }
     seen[k->grid.cls].unfound += !found;
-    seen[k->grid.cls].wide += c->path_store_bits[4] + c->path_load_bits[4] > 0;
+    seen[k->grid.cls].wide += p->store_bits[4] + p->load_bits[4] > 0;
     pthread_mutex_unlock(&lock);
     return why[0] ? why : NULL;
 }
@@ -443,7 +444,9 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
                               : schedules[cls].registers + called_registers(k, c);
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
-    if (!live || (cls < KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
+    nnc_cubin_usual p;
+    if (!live || !nnc_cubin_usual_of(c, &p) ||
+        (cls < KC_attend && !cu_rows_plan(&rows, k, &k->grid))) {
         nnc_free(live);
         return "out of memory";
     }
@@ -451,13 +454,13 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
     pthread_mutex_lock(&lock);
     seen[cls].kernels++;
     seen[cls].local += c->stack_bytes > 0;
-    seen[cls].spill += c->path_n[CC_store_local] > 0;
+    seen[cls].spill += p.n[CC_store_local] > 0;
     if (seen[cls].limit == 0 || c->registers * seen[cls].limit > seen[cls].registers * registers) {
         seen[cls].registers = c->registers; /* nearest to what it may have */
         seen[cls].limit = registers;
     }
     pthread_mutex_unlock(&lock);
-    const char *bad = check_local(k, c, why);
+    const char *bad = check_local(k, c, &p, why);
     if (strange) {
         snprintf(why, 256, "an unknown instruction, with bits %03x", strange);
         bad = why;
@@ -468,7 +471,7 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, bool fi
         bad = ends_in(c->name, "_finish") ? NULL
               : cls == KC_attend          ? check_attend(k, c, why)
               : cls == KC_contract        ? check_contract(k, c, why)
-                                          : check_work(k, c, &rows, live, fitted, why);
+                                          : check_work(k, c, &p, &rows, live, fitted, why);
     }
     cu_rows_deinit(&rows);
     nnc_free(live);

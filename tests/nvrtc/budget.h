@@ -1,7 +1,7 @@
 /* tests/nvrtc/budget.h -- what NVRTC made of a generated kernel, held against its kernel IR: registers, instructions, local memory, the
  * widths of accesses.
  *
- * A thread's instructions on the usual path (nnc_cubin_kernel) are at most
+ * A thread's instructions on the usual path (nnc_cubin_usual) are at most
  *
  *     fixed + places + elements of one vector * vectors in flight * (sum over the stages: copies * (sum over instructions: cost))
  *

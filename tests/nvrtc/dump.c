@@ -25,7 +25,7 @@ static void check_text(const nnc_plan *p, const char *text)
                 CHECK(strstr(at, p->cmd[c].layers) != NULL);
         snprintf(line, sizeof line, "\n  %s: ", symbol);
         const char *code = strstr(at, line);
-        CHECK(code && strstr(code, " registers, ") && strstr(code, " on the usual path"));
+        CHECK(code && strstr(code, " registers, ") && strstr(code, " instructions: "));
     }
 }
 

@@ -1,6 +1,7 @@
 /* tests/nvrtc/nvrtc.c -- the real NVRTC: machine code for every architecture, what it looks like, errors, the cache under several
  * processes. Skipped where there is none (scripts/cuda-wheels.sh installs one). */
 #include "cuda/cuda.h"
+#include "gpu_share.h"
 #include "kernels.h"
 #include "test.h"
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static int inspect(const char *source, int sm, nnc_arena *a, nnc_cubin_kernel **
     int n = 0, of = 0;
     CHECK_OK(nnc_nvrtc_compile(&u, 1, &(nnc_nvrtc_options){.sm = sm, .jobs = 1}, test_sink));
     if (u.code && !u.is_ptx) {
-        CHECK_OK(nnc_cubin_read(u.code, u.n, a, k, &n, &of, test_sink));
+        const void *code = nnc_arena_memdup(a, u.code, u.n); /* kernels point into it */
+        CHECK_OK(nnc_cubin_read(code, u.n, a, k, &n, &of, test_sink));
         CHECK_INT(of, sm);
     }
     nnc_free(u.code);
@@ -40,6 +42,13 @@ static const nnc_cubin_kernel *named(const nnc_cubin_kernel *k, int n, const cha
     test_fail(__FILE__, __LINE__, "no kernel %s", name);
     static const nnc_cubin_kernel none;
     return &none;
+}
+
+static nnc_cubin_usual usual(const nnc_cubin_kernel *k)
+{
+    nnc_cubin_usual p;
+    CHECK(nnc_cubin_usual_of(k, &p));
+    return p;
 }
 
 static void check_kernels(const nnc_cubin_kernel *k, int n)
@@ -63,12 +72,11 @@ static void check_kernels(const nnc_cubin_kernel *k, int n)
         CHECK_INT(k[i].n[CC_unknown], 0);
     /* the usual path: all of straight code, what no slow path is of a sine */
     const nnc_cubin_kernel *sine = named(k, n, "k_sin");
-    CHECK(relu->path >= relu->instructions - 2 && relu->path_stored == 16);
-    CHECK(sine->path >= 25 && sine->path <= 45 && sine->instructions > 2 * sine->path &&
-          sine->path_stored == 4);
-    CHECK(soft->path < soft->instructions - 30 && soft->path_n[CC_shuffle] >= 16 &&
-          soft->path_stored == 16);
-    CHECK_INT(w->path_stored, 1 + 2 + 4 + 8 + 16);
+    const nnc_cubin_usual r = usual(relu), s = usual(sine), m = usual(soft);
+    CHECK(r.length >= relu->instructions - 2 && r.stored == 16);
+    CHECK(s.length >= 25 && s.length <= 45 && sine->instructions > 2 * s.length && s.stored == 4);
+    CHECK(m.length < soft->instructions - 30 && m.n[CC_shuffle] >= 16 && m.stored == 16);
+    CHECK_INT(usual(w).stored, 1 + 2 + 4 + 8 + 16);
 }
 
 TEST(nvrtc_every_architecture)

@@ -20,10 +20,10 @@ enum { ROUNDINGS = 16, FACTOR = 16 };
 /* Evaluates with generated inputs, with simulated rounding or without (NULL); values of each output are the caller's. */
 static bool eval(const nnc_graph *g, uint64_t seed, const nnc_rounding *r, nnc_rval *out)
 {
-    const void *in[256] = {0};
-    void *own[256];
+    const void *in[1024] = {0};
+    void *own[1024];
     int n = 0;
-    for (uint32_t i = 0; i < g->n_node && n < 256; i++)
+    for (uint32_t i = 0; i < g->n_node && n < 1024; i++)
         if (g->node[i].op == OP_input) {
             const nnc_type *t = nnc_typeof(g, g->node[i].out);
             own[n] = nnc_malloc((size_t)nnc_type_bytes(t) + 1);
@@ -376,32 +376,73 @@ TEST(no_target)
     nnc_graph_destroy(h);
 }
 
-/* One kernel takes as many operands and results as a command of a plan: what is longer becomes several. */
-TEST(many_operands)
+/* The sum of `sums` concats, each of n inputs, and of an input. */
+static nnc_graph *many_inputs(int sums, int n, int64_t len)
 {
-    nnc_target t = help_target();
     nnc_graph *g = nnc_graph_create("sum", test_sink);
-    int64_t dim[1] = {64};
-    nnc_type type = nnc_type_make(DT_f32, 1, dim);
-    nnc_ref y = nnc_input(g, "x", &type), half = nnc_scalar(g, DT_f32, 0.5);
-    for (int i = 0; i < 149; i++) {
-        nnc_ref x = nnc_input(g, "x", &type);
-        y = nnc_build2(g, OP_add, nnc_build2(g, OP_mul, y, half), x);
-        if (i % 50 == 9)
-            nnc_output(g, y, NULL);
+    const nnc_type each = nnc_type_make(DT_f32, 1, (int64_t[]){len}),
+                   all = nnc_type_make(DT_f32, 1, (int64_t[]){n * len});
+    nnc_ref *in = calloc((size_t)n, sizeof *in), y = nnc_input(g, "x", &all);
+    for (int k = 0; k < sums; k++) {
+        for (int i = 0; i < n; i++)
+            in[i] = nnc_input(g, "x", &each);
+        y = nnc_build2(g, OP_add, y, n > 1 ? nnc_concat(g, n, in, 0) : in[0]);
     }
     nnc_output(g, y, "y");
-    nnc_graph *h = nnc_graph_clone(g, test_sink);
-    CHECK_OK(run_passes(&h, 2, NULL, 0, &t, NULL));
-    compare(g, h, test_seed, 1e-6);
-    int fused = 0;
-    for (uint32_t i = 0; i < h->n_node; i++) {
-        CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_KERNEL_ARGUMENTS);
-        fused += h->node[i].op == OP_fused;
+    free(in);
+    return g;
+}
+
+/* Operands and results of the node that has most. */
+static int widest(const nnc_graph *g)
+{
+    int most = 0;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const int n = g->node[i].n_in + (int)g->node[i].n_out;
+        most = n > most ? n : most;
     }
-    CHECK_INT(fused, 3);
-    nnc_graph_destroy(g);
-    nnc_graph_destroy(h);
+    return most;
+}
+
+/* y = c_i ? x_i : y, n times, each stored. */
+static nnc_graph *many_selects(int n)
+{
+    nnc_graph *g = nnc_graph_create("selects", test_sink);
+    const nnc_type x = nnc_type_make(DT_f32, 1, (int64_t[]){64}),
+                   c = nnc_type_make(DT_bool, 1, (int64_t[]){64});
+    nnc_ref y = nnc_input(g, "x", &x);
+    for (int i = 0; i < n; i++) {
+        y = nnc_build3(g, OP_select, nnc_input(g, "c", &c), nnc_input(g, "x", &x), y);
+        nnc_output(g, y, NULL);
+    }
+    return g;
+}
+
+/* Price decides how many operands and results a kernel has, and on a GPU the room for its parameters. */
+TEST(many_operands)
+{
+    static const struct {
+        int sums, n; /* 0: selects */
+        int least[2], most[2]; /* operands and results of the widest kernel, on a CPU and a GPU */
+    } at[] = {{100, 1, {102, 102}, {102, 102}}, {1, 100, {2, 101}, {102, 101}},
+        {1, 440, {2, 441}, {442, 441}}, {1, 500, {2, 2}, {502, 448}},
+        {0, 190, {570, 300}, {572, 448}}};
+    nnc_target t[2] = {help_kernels()};
+    CHECK_OK(nnc_target_cuda(&t[1], "cuda:sm_90", test_sink));
+    for (size_t i = 0; i < 2 * NNC_COUNT(at); i++) {
+        const size_t k = i / 2, gpu = i % 2;
+        nnc_graph *g = at[k].sums ? many_inputs(at[k].sums, at[k].n, 64) : many_selects(at[k].n),
+                  *h = nnc_graph_clone(g, test_sink);
+        CHECK_OK(run_passes(&h, 2, NULL, 0, &t[gpu], NULL));
+        compare(g, h, test_seed, 1e-6);
+        const int n = widest(h);
+        if (n < at[k].least[gpu] || n > at[k].most[gpu])
+            test_fail(__FILE__, __LINE__, "%s, %d times %d: a kernel of %d operands and results",
+                t[gpu].name, at[k].sums, at[k].n, n);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+    }
+    nnc_target_deinit(&t[1]);
 }
 
 /* A kernel has 192 ops at most. */
@@ -458,7 +499,7 @@ TEST(many_pieces)
         CHECK_OK(run_passes(&h, k & 2 ? 2 : 0, NULL, 0, &t, NULL));
         compare(g, h, test_seed, 0);
         for (uint32_t i = 0; i < h->n_node; i++) {
-            CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_KERNEL_ARGUMENTS);
+            CHECK(h->node[i].n_in + h->node[i].n_out <= nnc_kernel_most_buffers(&t));
             /* results of different sizes have an index each, and a kernel has few of those */
             CHECK(k & 1 || h->node[i].n_out <= NNC_KERNEL_CONCAT);
         }

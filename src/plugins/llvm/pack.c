@@ -109,7 +109,7 @@ static int reduction(const ll_emit *e, int32_t i)
 }
 
 /* Emits value i as a number. */
-static V number(packer *p, int32_t i)
+static V scalar_of(packer *p, int32_t i)
 {
     ll_emit *e = p->e;
     const nnc_kins *in = &e->k->ins[i];
@@ -121,7 +121,7 @@ static V number(packer *p, int32_t i)
         return e->val[i] = ll_red_done(e, reduction(e, i), e->vec_red);
     for (int a = 0; a < operands(in); a++)
         if (in->arg[a] >= 0)
-            (void)number(p, in->arg[a]);
+            (void)scalar_of(p, in->arg[a]);
     ll_ins(e, i);
     return e->val[i];
 }
@@ -172,7 +172,7 @@ static V inserted(packer *p, const int32_t *id)
     ll_mod *m = p->e->m;
     V v = NULL;
     for (int j = 0; j < p->n; j++) {
-        V x = number(p, id[j]);
+        V x = scalar_of(p, id[j]);
         v = v ? v : LLVMGetPoison(ll_vec(LLVMTypeOf(x), p->n));
         v = LLVMBuildInsertElement(m->b, v, x, LLVMConstInt(m->i32, (unsigned)j, 0), "");
     }
@@ -189,7 +189,7 @@ static V lanes_of(packer *p, const int32_t *id)
     for (int j = 0; j < p->n; j++)
         same = same && id[j] == id[0];
     if (same)
-        return number(p, id[0]);
+        return scalar_of(p, id[0]);
     if (q->v && ll_lanes(q->v) == p->n && !memcmp(q->id, id, bytes))
         return q->v;
     V v = in->op == KO_reduce                         ? sums(p, id)
@@ -219,7 +219,7 @@ static void put(packer *p, const int32_t *store)
         const nnc_kins *in = &e->k->ins[store[j]];
         V number_was = e->val[in->arg[0]];
         if (in->arg[1] >= 0)
-            (void)number(p, in->arg[1]);
+            (void)scalar_of(p, in->arg[1]);
         e->val[in->arg[0]] = ll_part(e->m, v, j, 1);
         ll_ins(e, store[j]);
         e->val[in->arg[0]] = number_was;
@@ -256,7 +256,7 @@ static void pack(packer *p, int32_t first)
     while (run < most && side_by_side(p, store, run + 1))
         run++;
     if (most < 2) {
-        (void)number(p, first);
+        (void)scalar_of(p, first);
         return;
     }
     p->live = run > 1 ? run : most;
