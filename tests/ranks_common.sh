@@ -61,9 +61,10 @@ begun() {
     done
 }
 
-# CPU time of rank N in hundredths of a second.
+# CPU time of rank N in hundredths of a second. 0 while its id is not written: /proc//stat is the whole machine's.
 ticks() {
-    t=$(awk '{ print $14 + $15 }' "/proc/$(cat "$dir/pid$1" 2>/dev/null)/stat" 2>/dev/null)
+    pid=$(cat "$dir/pid$1" 2>/dev/null)
+    t=$(awk '{ print $14 + $15 }' "/proc/${pid:-none}/stat" 2>/dev/null)
     echo "${t:-0}"
 }
 

@@ -332,13 +332,16 @@ static const program *worst_program(const comparison *c, int o)
 /* "12 of 100 elements are NaN or infinite". */
 static void text_not_finite(nnc_text *t, const nnc_error *e, const char *other)
 {
-    long long all = e->n + e->not_finite + e->mismatched;
+    long long all = e->n + e->not_finite + e->mismatched + e->open;
     if (e->mismatched)
         nnc_printf(t, "; %lld of %lld elements are NaN or infinite here or in %s, not in both",
             (long long)e->mismatched, all, other);
     if (e->not_finite)
         nnc_printf(t, "; %lld of %lld elements are NaN or infinite in both",
             (long long)e->not_finite, all);
+    if (e->open)
+        nnc_printf(
+            t, "; %lld of %lld elements are not compared: " NNC_OPEN, (long long)e->open, all);
 }
 
 /* Prints notes about output o beyond its error: disagreement, conditioning, NaN. */
@@ -351,7 +354,7 @@ static void text_output(nnc_text *t, const comparison *c, int o)
     double own = nnc_error_nmse(e), pair = nnc_error_nmse(&j->unfused);
     const bool explained =
         j->conditioning > 0 && !c->initial[o]; /* of states, which are many, not */
-    if (j->agrees && !explained && !e->not_finite)
+    if (j->agrees && !explained && !e->not_finite && !e->open)
         return;
     nnc_printf(t, "  %s: %s%s, nmse %.1e (limit %.1e)", nnc_result_name(p, o),
         j->agrees ? "" : "DIFFERS, ", program_name(p), own, j->limit);
@@ -485,7 +488,7 @@ static void json_outputs(nnc_json_writer *w, const comparison *c, const program 
             J_REAL("max_rel_err", ran ? nnc_error_max_rel(e) : NAN), J_REAL("limit", j->limit),
             J_REAL("conditioning", j->conditioning > 0 ? j->conditioning : NAN),
             J_INT("not_finite", e->not_finite), J_INT("mismatched", e->mismatched),
-            J_BOOL("agree", j->agrees));
+            J_INT("not_compared", e->open), J_BOOL("agree", j->agrees));
     }
     nnc_json_close(w, ']');
 }

@@ -4,7 +4,8 @@
  * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again with
  * simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend on
  * choices that rounding decides, as gradients do on the sign of a relu's operand. The change by those near ties is allowed, too. Elements
- * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. */
+ * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. Open elements
+ * (reference.h) are not compared, and it says this, too. */
 #include "check/compare.h"
 #include "check/ties.h"
 #include <math.h>
@@ -31,8 +32,6 @@ static way way_to(comparison *c, const program *p, int o)
     return w;
 }
 
-#define FAST_ERROR 0x1p-15 /* relative, of functions under --math=fast */
-
 /* The nmse limit without conditioning. Without a reference it is that of the coarsest intermediate type. */
 static double plain_limit(comparison *c, const program *p, int o)
 {
@@ -46,25 +45,12 @@ static double plain_limit(comparison *c, const program *p, int o)
     return w.rounded ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
 }
 
-static nnc_rounding rounding_of(const comparison *c, const program *p, bool rounded)
-{
-    nnc_precision precision = p->a->plan->precision;
-    double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-    nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? FAST_ERROR : 0};
-    if (rounded) {
-        r.operand_unit = unit;
-        r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
-    }
-    return r;
-}
-
-/* Mean square by which rounding changes output o, measured on first use. */
-static nnc_status conditioning(comparison *c, const program *p, int o, double *mean_square)
+nnc_status nnc_conditioning(comparison *c, const program *p, int o, double *mean_square)
 {
     bool rounded = way_to(c, p, o).rounded;
     double **at = &c->conditioning[rounded];
     if (!*at) {
-        const nnc_rounding r = rounding_of(c, p, rounded);
+        const nnc_rounding r = nnc_rounding_of(p->a->plan->precision, c->o->compile.math, rounded);
         nnc_compare_say(c, "evaluating the conditioning", NULL);
         *at = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
         NNC_NEED(*at, c->sink);
@@ -107,8 +93,9 @@ static nnc_status near_ties(comparison *c, const program *p, int o, double *sum)
         c->ties = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
         NNC_NEED(c->ties, c->sink);
         nnc_compare_say(c, "evaluating near ties", NULL);
-        NNC_TRY(nnc_ties_find(
-            c->model, c->input, threads, rounding_of(c, p, way_to(c, p, o).rounded), &t, c->sink));
+        const nnc_rounding r =
+            nnc_rounding_of(p->a->plan->precision, c->o->compile.math, way_to(c, p, o).rounded);
+        NNC_TRY(nnc_ties_find(c->model, c->input, threads, r, &t, c->sink));
         c->n_tie = t.n;
         NNC_TRY(
             nnc_ties_spread(c->model, c->input, threads, &t, c->reference.value, c->ties, c->sink));
@@ -127,8 +114,8 @@ static nnc_status judge_output(comparison *c, const program *p, int o)
     j->agrees = agrees(j, ran, own, unfused);
     if (j->agrees || !ran || c->o->tolerance != 0)
         return NNC_OK;
-    NNC_TRY(conditioning(c, p, o, &own.mean_square));
-    NNC_TRY(conditioning(c, u, o, &unfused.mean_square));
+    NNC_TRY(nnc_conditioning(c, p, o, &own.mean_square));
+    NNC_TRY(nnc_conditioning(c, u, o, &unfused.mean_square));
     if (j->reference.ref2 > 0) {
         j->conditioning = own.mean_square * (double)j->reference.n / j->reference.ref2;
         j->limit = fmax(j->limit, CONDITIONING_FACTOR * j->conditioning);

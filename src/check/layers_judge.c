@@ -27,14 +27,7 @@ static bool both_within(const layer *y, double sum)
 
 static nnc_rounding rounding_of(const layers *l)
 {
-    const nnc_precision p = l->program[FUSED]->plan->precision;
-    const double unit = p == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-    nnc_rounding r = {.function_error = l->o->compile.math == MATH_fast ? 0x1p-15 : 0};
-    if (nnc_precision_tolerance(p) > 0) {
-        r.operand_unit = unit;
-        r.result_unit = nnc_precision_dtype(p) == DT_f32 ? 0 : unit;
-    }
-    return r;
+    return nnc_rounding_of(l->program[FUSED]->plan->precision, l->o->compile.math, true);
 }
 
 /* Number of layers and states: outputs of l->source. */

@@ -79,10 +79,11 @@ nnc_status nnc_reference_make(
     int64_t all = nnc_rows_of(g);
     t->value = nnc_calloc(g->n_output, sizeof *t->value);
     t->carried_out = nnc_calloc(g->n_output, sizeof *t->carried_out);
+    t->open = nnc_calloc(g->n_output, sizeof *t->open);
     t->rows = choose_rows(g, all);
     t->rows = t->rows < all ? t->rows : 0;
     t->row = nnc_calloc((size_t)t->rows, sizeof *t->row);
-    NNC_NEED(t->value && t->carried_out && t->row, sink);
+    NNC_NEED(t->value && t->carried_out && t->open && t->row, sink);
     for (int64_t i = 0; i < t->rows; i++)
         t->row[i] = t->rows > 1 ? i * (all - 1) / (t->rows - 1) : all / 2;
     NNC_TRY(evaluate(t, g, inputs, threads, NULL, &possible, t->value, sink));
@@ -109,8 +110,36 @@ double nnc_rval_number(const nnc_rval *v, int64_t i)
     return v->f ? v->f[i] : v->type.dtype == DT_u64 ? (double)(uint64_t)v->i[i] : (double)v->i[i];
 }
 
-nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g,
-    void *const *inputs, int threads, nnc_rounding rounding, double *mean_square, nnc_sink *sink)
+/* Adds the difference of a draw's output o to e, and marks elements of another kind. */
+static nnc_status add_draw(
+    nnc_reference *r, int o, const nnc_rval *drawn, nnc_error *e, nnc_sink *sink)
+{
+    const int64_t n = nnc_type_numel(&drawn->type);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t before = e->mismatched;
+        nnc_error_add(e, nnc_rval_number(drawn, i), nnc_rval_number(&r->value[o], i));
+        if (e->mismatched == before)
+            continue;
+        if (!r->open[o])
+            NNC_NEED(r->open[o] = nnc_calloc((size_t)n, sizeof **r->open), sink);
+        r->open[o][i] = r->any_open = true;
+    }
+    return NNC_OK;
+}
+
+nnc_rounding nnc_rounding_of(nnc_precision precision, nnc_math math, bool contracted)
+{
+    const double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    nnc_rounding r = {.function_error = math == MATH_fast ? FAST_ERROR : 0};
+    if (contracted && nnc_precision_tolerance(precision) > 0) {
+        r.operand_unit = unit;
+        r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
+    }
+    return r;
+}
+
+nnc_status nnc_reference_conditioning(nnc_reference *r, const nnc_graph *g, void *const *inputs,
+    int threads, nnc_rounding rounding, double *mean_square, nnc_sink *sink)
 {
     /* Draws may all be small by chance in an output of few elements. If the error of a one-element output is distributed as the draws are,
      * 1 in 60 is above 16 times the mean square of 4, 1 in 1000 above that of 16. */
@@ -128,9 +157,7 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
         st = value ? evaluate(r, g, inputs, threads, &rounding, &possible, value, sink)
                    : nnc_nomem(sink);
         for (int o = 0; !st && o < r->n_out; o++)
-            for (int64_t i = 0; i < nnc_type_numel(&value[o].type); i++)
-                nnc_error_add(
-                    &e[o], nnc_rval_number(&value[o], i), nnc_rval_number(&r->value[o], i));
+            st = add_draw(r, o, &value[o], &e[o], sink);
         free_values(value, r->n_out);
     }
     for (int o = 0; !st && o < r->n_out; o++)
@@ -141,6 +168,9 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
 void nnc_reference_deinit(nnc_reference *t)
 {
     free_values(t->value, t->n_out);
+    for (int o = 0; t->open && o < t->n_out; o++)
+        nnc_free(t->open[o]);
+    nnc_free(t->open);
     nnc_free(t->carried_out);
     nnc_free(t->row);
     *t = (nnc_reference){0};
@@ -162,6 +192,15 @@ void nnc_error_add(nnc_error *e, double got, double want)
     e->ref2 += want * want;
     e->max_abs = fmax(e->max_abs, fabs(d));
     e->ref_max = fmax(e->ref_max, fabs(want));
+}
+
+void nnc_error_add_reference(
+    nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was)
+{
+    if (r->open[o] && r->open[o][i])
+        e->open++;
+    else
+        nnc_error_add(e, got - was, nnc_rval_number(&r->value[o], i) - was);
 }
 
 bool nnc_error_within(const nnc_error *e, double diff2)

@@ -177,9 +177,14 @@ static void put_ties(nnc_text *t, const layers *l)
 
 static void put_not_finite(nnc_text *t, const layers *l)
 {
-    int n = 0;
-    for (int i = 0; i < l->n + l->n_state; i++)
+    int n = 0, open = 0;
+    for (int i = 0; i < l->n + l->n_state; i++) {
         n += l->at[i].side[FUSED].e.not_finite || l->at[i].side[UNFUSED].e.not_finite;
+        open += l->at[i].side[FUSED].e.open || l->at[i].side[UNFUSED].e.open;
+    }
+    if (open)
+        nnc_printf(t, "%d of the rows %s elements that are not compared: " NNC_OPEN "\n", open,
+            open == 1 ? "has" : "have");
     if (n)
         nnc_printf(t, "%d of the rows %s elements that are NaN or infinite in float64, too\n", n,
             n == 1 ? "has" : "have");

@@ -231,7 +231,7 @@ static buf *dying_operand(const frame *f, const nnc_node *n, const nnc_type *out
     return NULL;
 }
 
-static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static nnc_status run_class(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     static ev_run *const by_class[] = {[CL_ewise] = ev_ewise,
         [CL_ecomp] = ev_ewise,
@@ -242,7 +242,7 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
         [CL_comp] = ev_comp,
         [CL_loop] = ev_loop,
         [CL_collective] = ev_collective};
-    return by_class[nnc_op_class(n->op)](f->e, n, in, out);
+    return by_class[nnc_op_class(n->op)](e, n, in, out);
 }
 
 /* Assigns buffers to results: shared, reused or new. */
@@ -270,10 +270,8 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
 {
     const ev_errors a = ev_errors_of(f->e, f->g, n);
     ev e = *f->e;
-    frame rounded = *f;
     buf *copy = NULL;
     e.errors = a;
-    rounded.e = &e;
     if (a.operand > 0) {
         copy = new_buf(nnc_type_numel(in->type));
         NNC_NEED(copy, f->e->sink);
@@ -282,7 +280,9 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
     if (copy)
         in->p = copy->data;
     if (s == NNC_OK)
-        s = run_class(&rounded, n, in, out);
+        s = run_class(&e, n, in, out);
+    if (s == NNC_OK && a.terms > 0)
+        s = ev_mark_overflow(f->e, n, a.terms, run_class, in);
     const int n_out = a.result > 0 && !ev_is_recurrent(n) ? n->n_out : 0;
     for (int i = 0; i < n_out && s == NNC_OK; i++)
         s = ev_perturb(f->e, n, -1 - i, out[i].type, a.result, out[i].f, out[i].f);
@@ -304,7 +304,7 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
         nnc_ref r = n->out + (nnc_ref)i;
         out[i] = (ev_arg){.type = nnc_typeof(f->g, r), .p = f->val[r]->data};
     }
-    return f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f, n, arg, out);
+    return f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f->e, n, arg, out);
 }
 
 static void edit_results(const frame *f, const nnc_node *n)

@@ -11,6 +11,7 @@
 
 typedef struct ev_errors {
     double operand, result; /* relative; 0: exact */
+    double terms; /* of each sum, or factors of each product, that a program may evaluate in any order; 0: none */
 } ev_errors;
 
 typedef struct ev {
@@ -51,6 +52,9 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
  * dtype. */
 nnc_status ev_perturb(
     const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;
+/* Makes those of n's results NaN that some order of the terms may take beyond the range of their accumulators, f32 or f64. `run` evaluates
+ * n; the results follow the operands `in`. */
+nnc_status ev_mark_overflow(const ev *e, const nnc_node *n, double terms, ev_run *run, const ev_arg *in) NNC_MUST;
 /* Rounding of single elements. Recurrences round the states that later steps read, so their results are not perturbed again. */
 typedef struct ev_noise {
     nnc_dtype d;

@@ -3,9 +3,13 @@
  *
  * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype. Here `a` is the op's relative error, s = +1 or -1 is common to all
  * elements (bias), r is uniform in [-1, 1) per element. The terms of a sum are perturbed too, since its error is relative to them and not
- * to the result. Named ops are perturbed in their lowering: gelu cancels where 1 + erf does. */
+ * to the result. Named ops are perturbed in their lowering: gelu cancels where 1 + erf does.
+ *
+ * Results beyond their dtype's range become infinite. A sum or product may also overflow on the way to a result within the range. That
+ * depends on the order, and inf - inf or inf * 0 follows: such results become NaN. */
 #include "ir/eval_internal.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { LONGEST_CHAIN = 8 };
@@ -55,7 +59,7 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     const nnc_rounding *r = e->rounding;
     nnc_dtype d = nnc_typeof(g, n->out)->dtype;
     bool exact = nnc_ops[n->op].flags & OF_exact || n->op == OP_cast;
-    ev_errors a = {0, 0};
+    ev_errors a = {0};
     if (exact || !n->n_in || !nnc_is_float(nnc_typeof(g, n->in[0])->dtype))
         return a;
     double sum = terms(g, n), unit = unit_roundoff(d);
@@ -72,6 +76,12 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
         a.result = fmax(fmax(function ? ulps : 0, unit), r->result_unit) + growth;
     if (function && a.result < r->function_error)
         a.result = r->function_error;
+    if (!nnc_is_float(d))
+        return a;
+    if (class != CL_loop) /* scans accumulate in f64, recurrences store every state */
+        a.terms = sum;
+    else if (n->op == OP_scatter || n->op == OP_scatter_nd)
+        a.terms = 1 + (double)nnc_type_numel(nnc_typeof(g, n->in[2]));
     return a;
 }
 
@@ -166,4 +176,61 @@ nnc_status ev_perturb(const ev *e, const nnc_node *n, int operand, const nnc_typ
 {
     job j = {noise_of(e, n, operand, t, a), x, y};
     return ev_for(e, nnc_type_numel(t), 1, 8, perturb_range, &j);
+}
+
+/* ---- range ---- */
+
+static bool is_product(const nnc_node *n)
+{
+    const nnc_attr *how = nnc_attr_find(n, AT_reduction);
+    return n->op == OP_reduce_prod || (how && how->word && !strcmp(how->word, "mul"));
+}
+
+static double largest(const ev_arg *x)
+{
+    double most = 1;
+    for (int64_t i = nnc_type_numel(x->type); i-- > 0;)
+        most = fmax(most, fabs(x->f[i]));
+    return most;
+}
+
+/* The operands of the largest partial result: |x| of a sum, max(|x|, 1) of a product. */
+static double *growing(const ev_arg *x, bool product, nnc_arena *a)
+{
+    const int64_t n = nnc_type_numel(x->type);
+    double *y = ARENA_NEW(a, double, n + 1);
+    for (int64_t i = 0; y && i < n; i++)
+        y[i] = fmax(fabs(x->f[i]), product);
+    return y;
+}
+
+nnc_status ev_mark_overflow(
+    const ev *e, const nnc_node *n, double terms, ev_run *run, const ev_arg *in)
+{
+    const bool product = is_product(n), wide = in[n->n_in].type->dtype == DT_f64;
+    const double most = wide ? DBL_MAX : FLT_MAX, least = wide ? 0x1p-1074 : 0x1p-149,
+                 all = n->op == OP_reduce_mean || n->op == OP_avgpool ? terms : 1;
+    NNC_LOCAL(nnc_arena) a = {0};
+    const ev_arg *out = in + n->n_in;
+    double bound = terms;
+    for (int k = 0; k < n->n_in; k++)
+        bound *= nnc_is_float(in[k].type->dtype) ? largest(&in[k]) : 1;
+    if (!product && bound <= most)
+        return NNC_OK;
+    ev_arg *grown = nnc_arena_memdup(&a, in, sizeof *in * ((size_t)n->n_in + n->n_out));
+    NNC_NEED(grown, e->sink);
+    for (int k = 0; k < n->n_in + n->n_out; k++)
+        if (nnc_is_float(in[k].type->dtype))
+            NNC_NEED(grown[k].f = growing(&in[k], product, &a), e->sink);
+    NNC_TRY(run(e, n, grown, grown + n->n_in));
+    for (int k = 0; k < n->n_out; k++) {
+        ev_noise w = unrounded(e, n, -5, out[k].type, DBL_EPSILON);
+        for (int64_t i = 0; i < nnc_type_numel(out[k].type); i++) {
+            const double partial = all * grown[n->n_in + k].f[i];
+            w.least = product ? least * partial : 0; /* a subnormal factor's error, multiplied */
+            if (isfinite(out[k].f[i]))
+                out[k].f[i] = partial <= most ? ev_noisy(&w, i, out[k].f[i]) : NAN;
+        }
+    }
+    return NNC_OK;
 }

@@ -163,6 +163,39 @@ TEST(judge_what_is_not_finite)
     }
 }
 
+/* Products of a 0 and of others beyond f32 are 0 or NaN, by the order. They are open, and others are not: compare and verify leave them
+ * out, and say so. */
+TEST(judge_what_depends_on_the_order)
+{
+    static const char json[] = "{\"inputs\":{\"x\":[64,4]},\"layers\":[\"relu\",{\"op\":\"mul\","
+                               "\"value\":1e30},{\"op\":\"reduce_prod\",\"axes\":[1]}]}";
+    double mean_square[1] = {0};
+    int many = 0;
+    bool agrees = false;
+    nnc_reference r;
+    api_data d = {0};
+    NNC_LOCAL(nnc_text) said = {0};
+    nnc_model *m = model(json);
+    CHECK(api_inputs(&d, m, 1, false));
+    CHECK_OK(nnc_reference_make(m, d.in, 2, &r, test_sink));
+    CHECK_OK(nnc_reference_conditioning(&r, m, d.in, 2, (nnc_rounding){0}, mean_square, test_sink));
+    CHECK(r.any_open);
+    for (int i = 0; i < 64 && r.any_open; i++) {
+        const float *x = (const float *)d.in[0] + (ptrdiff_t)4 * i;
+        const int positive = (x[0] > 0) + (x[1] > 0) + (x[2] > 0) + (x[3] > 0);
+        CHECK(r.open[0][i] == (positive > 1));
+        many += positive > 1;
+    }
+    nnc_reference_deinit(&r);
+    api_data_free(&d);
+    nnc_model_close(m);
+    cJSON *j = compared(json, (nnc_compare_options){.compile = nnc_compile_defaults}, &agrees);
+    CHECK(agrees && number(output(j, 0), "not_compared") > 0 && many > 0 && many < 64);
+    CHECK_INT(number(output(j, 0), "mismatched"), 0);
+    cJSON_Delete(j);
+    CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "elements that are not compared"));
+}
+
 /* The verdict on errors that are planted: `relative` in all elements of an output that cancels by a factor of 1e6, or does not. */
 static bool verdict(nnc_model *m, int out, double relative, int64_t mismatched)
 {

@@ -1,5 +1,6 @@
 /* tests/ir/eval_loop.c -- the reference of ops that run in order along an axis. */
 #include "eval_util.h"
+#include "help.h"
 
 static const double x6[6] = {1, 2, 3, 4, 5, 6};
 
@@ -191,4 +192,68 @@ TEST(rounded_gates)
     }
     CHECK(square > 1e-16 && square < 1e-12);
     nnc_graph_destroy(g);
+}
+
+/* An element of the result of `op` on x under simulated rounding; %m is x as a matrix times itself. */
+static double rounded(const char *dtype, const char *op, const float *x, uint64_t seed)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_rval y = {0};
+    const void *const data[] = {x};
+    nnc_printf(&t,
+        "graph @t {\n%%i = input : f32[4]\n%%x = cast %%i {to=%s}\n"
+        "%%r = reshape %%x {shape=[2,2]}\n%%m = matmul %%r, %%r\n%%y = %s\nreturn %%y }",
+        dtype, op);
+    nnc_graph *g = parse_text(nnc_text_str(&t));
+    if (g)
+        CHECK_OK(nnc_eval_rounded(g, data, 1, &(nnc_rounding){.seed = seed}, &y, test_sink));
+    const double first = y.f ? y.f[0] : INFINITY;
+    nnc_rval_free(&y);
+    nnc_graph_destroy(g);
+    return first;
+}
+
+/* Simulated rounding makes results NaN that some order takes beyond the range of f32, and no others. */
+TEST(rounded_range)
+{
+    static const struct row {
+        const char *op, *dtype;
+        float x[4];
+        bool open;
+    } rows[] = {
+        {"reduce_prod %x {axes=[0]}", "f32", {1e30F, 1e30F, 0, 1}, true},
+        {"reduce_prod %x {axes=[0]}", "f32", {-1e30F, 1e-30F, 1e30F, 1e-30F}, true},
+        {"reduce_prod %x {axes=[0]}", "f32", {1e19F, 1e19F, 0, 1e-3F}, false},
+        {"reduce_prod %x {axes=[0]}", "f64", {1e30F, 1e30F, 0, 1}, false},
+        {"reduce_sum %x {axes=[0]}", "f32", {3e38F, -3e38F, 3e38F, -3e38F}, true},
+        {"reduce_sum %x {axes=[0]}", "f32", {1e38F, -1e38F, 1e38F, 0}, false},
+        {"reduce_mean %x {axes=[0]}", "f32", {2e38F, 2e38F, 2e38F, 2e38F}, true},
+        {"reduce_mean %x {axes=[0]}", "f32", {8e37F, 8e37F, 8e37F, 8e37F}, false},
+        {"reduce_max %x {axes=[0]}", "f32", {3e38F, 3e38F, 3e38F, 3e38F}, false},
+        {"cumsum %x {axis=0}", "f32", {3e38F, -1e38F, 3e38F, -3e38F}, false},
+        {"identity %m", "f32", {2e19F, -2e19F, 1, 2e19F}, true},
+        {"identity %m", "f32", {1e19F, -1e19F, 1, 1e19F}, false},
+    };
+    for (size_t i = 0; i < NNC_COUNT(rows); i++)
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            const double y = rounded(rows[i].dtype, rows[i].op, rows[i].x, seed);
+            if (isnan(y) != rows[i].open || isinf(y))
+                test_fail(__FILE__, __LINE__, "row %zu: %g", i, y);
+        }
+}
+
+/* A product of small factors may be subnormal or 0 before large ones follow: its error is that of a subnormal times the large ones. */
+TEST(rounded_subnormals)
+{
+    static const float rows[][4] = {
+        {1e-20F, 1e-22F, 1e18F, 1e18F}, {1e-15F, 1e-15F, 1e15F, 1e15F}, {0, 1e-20F, 1e18F, 1e18F}};
+    static const double want[] = {1e-6, 1, 0}, least[] = {1e-4, 0, 0}, most[] = {1, 1e-6, 0};
+    for (size_t i = 0; i < NNC_COUNT(rows); i++) {
+        double off = 0;
+        for (uint64_t seed = 1; seed <= 16; seed++)
+            off = fmax(
+                off, fabs(rounded("f32", "reduce_prod %x {axes=[0]}", rows[i], seed) - want[i]));
+        if (!(off >= least[i] * want[i] && off <= most[i] * want[i]))
+            test_fail(__FILE__, __LINE__, "row %zu: %g", i, off);
+    }
 }

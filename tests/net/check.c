@@ -50,22 +50,42 @@ static double at(const nnc_rval *v, int64_t i)
     return v->f ? v->f[i] : (double)v->i[i];
 }
 
+/* Differences of numbers from the reference. */
 typedef struct moments {
-    double diff2, ref2, n;
+    double diff2, ref2, n; /* where both are finite */
+    int64_t
+        wrong; /* number of elements that are finite, infinite or NaN where the reference has another of these */
+    int64_t at; /* the last of them */
+    double got;
 } moments;
 
-/* Sum of squares by which one draw of simulated rounding changes each output of g. */
+static void add(moments *m, int64_t i, double got, double want)
+{
+    if (isfinite(got) && isfinite(want)) {
+        m->diff2 += (got - want) * (got - want);
+        m->ref2 += want * want;
+        m->n++;
+    } else if (got != want && !(isnan(got) && isnan(want))) {
+        m->wrong++;
+        m->at = i;
+        m->got = got;
+    }
+}
+
+/* By how much one draw of simulated rounding changes each output of g. Marks in open (by output and element; NULL: none) where it is
+ * wrong: there a partial result leaves the range of its type (f16's largest number), or an operand a function's domain (asin beyond 1). */
 static bool rounded(
-    const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, nnc_sink *sink)
+    const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, bool **open, nnc_sink *sink)
 {
     nnc_rval *v = nnc_calloc(d->n_out + 1, sizeof *v);
     bool ok = v && nnc_eval_rounded(g, (const void *const *)d->in, 1, &r, v, sink) == NNC_OK;
     for (uint32_t o = 0; ok && o < d->n_out; o++) {
         for (int64_t i = 0; i < nnc_type_numel(&v[o].type); i++) {
-            double e = at(&v[o], i) - at(&d->want[o], i);
-            m[o].diff2 += e * e;
-            m[o].ref2 += at(&d->want[o], i) * at(&d->want[o], i);
-            m[o].n++;
+            const int64_t wrong = m[o].wrong;
+            if (!open || !open[o][i])
+                add(&m[o], i, at(&v[o], i), at(&d->want[o], i));
+            if (m[o].wrong > wrong && open)
+                open[o][i] = true;
         }
         nnc_rval_free(&v[o]);
     }
@@ -118,10 +138,10 @@ static const char *unstable(nnc_graph *all, nnc_sink *sink)
                 why = "size";
     nnc_rounding coarse = {.operand_unit = 0x1p-8, .result_unit = 0x1p-8};
     for (coarse.seed = 7; !why && coarse.seed < 9; coarse.seed++)
-        if (!rounded(all, &d, coarse, m, sink))
+        if (!rounded(all, &d, coarse, m, NULL, sink))
             why = "reference";
     for (uint32_t o = 0; !why && o < d.n_out; o++)
-        if (!(m[o].diff2 <= 1e-2 * fmax(m[o].ref2, 1e-4 * m[o].n)))
+        if (m[o].wrong || !(m[o].diff2 <= 1e-2 * fmax(m[o].ref2, 1e-4 * m[o].n)))
             why = "conditioning";
     api_data_free(&d);
     nnc_free(m);
@@ -192,26 +212,38 @@ static nnc_graph *step_of(const net_case *c, const nnc_graph *g, nnc_text *why, 
     return step;
 }
 
+/* Element k of an output; NaN for an integer that differs, which no rounding explains. */
+static double number_or_wrong(const nnc_type *t, const void *out, const nnc_rval *want, int64_t k)
+{
+    const nnc_dtype d = (nnc_dtype)t->dtype;
+    return want->f                                ? nnc_get_f64(d, out, k)
+           : nnc_get_i64(d, out, k) == want->i[k] ? at(want, k)
+                                                  : NAN;
+}
+
 /* Is each output off by no more than rounding explains, and a few units in the last place? The draws may have met single elements with
  * little luck: 100 times their mean square m. Where outputs of one element are spread as a Gauss curve, one in 500 is beyond that after
  * three draws, one in 30 million after sixteen. (The F distribution with 1 and 3 or 16 degrees of freedom.) */
-static bool is_explained(
-    const nnc_graph *g, const api_data *d, const api_run *r, const moments *m, nnc_text *why)
+static bool is_explained(const nnc_graph *g, const api_data *d, const api_run *r, const moments *m,
+    bool *const *open, nnc_text *why)
 {
     const double unit = fmax(api_coarsest(g), 0x1p-53);
     for (uint32_t i = 0; i < d->n_out; i++) {
-        api_diff x = api_compare(nnc_typeof(g, g->output[i]), r->out[i], &d->want[i]);
-        double square = x.nmse * fmax(m[i].ref2 / m[i].n, 0.01); /* as api_compare divides */
-        /* Rounding may leave a function's domain (asin beyond 1), or the range of a type (f16's largest number). */
-        if (m[i].n == 0 || !isfinite(m[i].diff2) ||
-            (!x.wrong &&
-                square <= 100 * m[i].diff2 / m[i].n + 16 * unit * unit * m[i].ref2 / m[i].n))
+        const nnc_type *t = nnc_typeof(g, g->output[i]);
+        const nnc_rval *want = &d->want[i];
+        const double n = fmax(m[i].n, 1);
+        moments x = {0};
+        for (int64_t k = 0; k < nnc_type_numel(t); k++)
+            if (!open[i][k])
+                add(&x, k, number_or_wrong(t, r->out[i], want, k), at(want, k));
+        const double square = x.diff2 / fmax(x.n, 1);
+        if (!x.wrong && square <= 100 * m[i].diff2 / n + 16 * unit * unit * m[i].ref2 / n)
             continue;
         nnc_printf(why,
-            "output %u (%s): element %lld is %.9g, not %.9g; %lld of another kind, mean square "
+            "output %u (%s): %lld of another kind, element %lld is %.9g, not %.9g; mean square "
             "%.3g, rounding explains %.3g",
-            (unsigned)i, g->output_name[i], (long long)x.first, x.got, x.want, (long long)x.wrong,
-            square, m[i].diff2 / m[i].n);
+            (unsigned)i, g->output_name[i], (long long)x.wrong, (long long)x.at, x.got,
+            at(want, x.at), square, m[i].diff2 / n);
         return false;
     }
     return true;
@@ -224,15 +256,18 @@ static bool near(const nnc_graph *g, const api_data *d, const api_run *r,
     nnc_rounding how = {.function_error = o->math == MATH_fast ? 0x1p-15 : 0};
     if (o->precision == NNC_PRECISION_f16 || o->precision == NNC_PRECISION_bf16)
         how.operand_unit = how.result_unit = o->precision == NNC_PRECISION_f16 ? 0x1p-11 : 0x1p-8;
-    NNC_FREED moments *m = nnc_calloc(d->n_out + (size_t)1, sizeof *m);
-    bool ok = false, drawn = m != NULL;
+    NNC_LOCAL(nnc_arena) a = {0};
+    moments *m = ARENA_NEW(&a, moments, d->n_out + 1);
+    bool **open = ARENA_NEW(&a, bool *, d->n_out + 1), ok = false, drawn = m && open;
+    for (uint32_t i = 0; drawn && i < d->n_out; i++)
+        drawn = (open[i] = ARENA_NEW(&a, bool, nnc_type_numel(&d->want[i].type) + 1)) != NULL;
     for (size_t k = 0; drawn && !ok && k < NNC_COUNT(draws); k++) {
         while (drawn && how.seed < draws[k]) {
             how.seed++;
-            drawn = rounded(g, d, how, m, sink);
+            drawn = rounded(g, d, how, m, open, sink);
         }
         nnc_text_clear(why);
-        ok = drawn && is_explained(g, d, r, m, why);
+        ok = drawn && is_explained(g, d, r, m, open, why);
     }
     if (!drawn)
         nnc_puts(why, "the conditioning cannot be computed");
