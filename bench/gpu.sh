@@ -22,6 +22,7 @@
 #     machine   names, versions, clocks; nnc doctor
 #     peers     PyTorch eager, torch.compile, max-autotune: processes that compile beside the other parts, and measure in turn
 #     check     models and generated graphs against float64
+#     sanitize  some generated kernels under compute-sanitizer, where the machine has it
 #     nnc       time, memory and energy of each cell
 #     engines   each configuration that cuDNN has for strict f32 convolutions and their gradients
 #     predict   nnc calibrate, then nnc partition --run: predicted times of models beside measured ones
@@ -313,6 +314,9 @@ ceilings() {
 engines() {
     part engines "$1" "$bin/bench_device" engines --cells="$cells" --only=engines --cache-dir="$cache" --limit=${limit:-60} --turn="$raw/turn"
 }
+sanitize() {
+    part sanitize "$1" sh bench/device/sanitize.sh --nnc="$bin/nnc" --turn="$raw/turn" --cache-dir="$cache" ${tiny:+--tiny}
+}
 predict() {
     part predict "$1" sh bench/device/predict.sh --nnc="$bin/nnc" --budget=$calibration --turn="$raw/turn" ${tiny:+--tiny}
 }
@@ -326,6 +330,7 @@ tail=45 # of the budget: the CPU's cells, the report
 [ -z "$tiny" ] || tail=5
 peers "$(seconds_left $tail)" core
 check 60 $graphs
+sanitize 25
 engines 60
 run nnc 170 core --traces="$raw/traces"
 predict 45
@@ -341,6 +346,7 @@ run cpu 40 core,cpu --target=cpu
 left=0 # what is left of these is among the rest
 peers "$(seconds_left 15)" ""
 check 150 $((graphs * 3))
+sanitize 60
 run nnc 600 ""
 run tuned 200 tuned --tuning="$raw/tuning"
 ceilings 60

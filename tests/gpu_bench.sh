@@ -87,6 +87,26 @@ expect "and has files of the report alone: $(ls "$out/there")" [ "$(ls "$out/the
 rm -r "$out/there"
 gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
+# The second run of a card: what failed, in its own time.
+gpu --only=machine,nnc --cells="$out/cells.txt" --again --budget=150
+expect "what failed is repeated: exit code 0, not $code" [ "$code" = 0 ]
+for cell in layernorm softmax dead; do
+    expect "$cell is measured" sh -c "grep -q '\"queued\"' '$out'/raw-*/nnc/$cell*.json"
+done
+# Under compute-sanitizer: one of two runs is clean.
+mkdir "$out/tools"
+cat >"$out/tools/compute-sanitizer" <<'END'
+#!/bin/sh
+shift 4 # --tool TOOL --error-exitcode 99
+case "$*" in *layernorm*) echo "========= Invalid __global__ write of size 4 bytes" && exit 99 ;; esac
+exec "$@"
+END
+chmod +x "$out/tools/compute-sanitizer"
+PATH="$out/tools:$PATH" gpu --only=machine,sanitize
+expect "exit code 1 after the sanitizer's error, not $code" [ "$code" = 1 ]
+expect "a clean run" grep -q '"clean": true' "$out"/raw-*/sanitize/memcheck,softmax.json
+expect "and one that is not" grep -q '"failed": "exit code 99: =* *Invalid' "$out"/raw-*/sanitize/memcheck,layernorm.json
+rm -r "$out"/raw-*/sanitize
 touch "$out/before"
 
 # Killed at a cell that hangs, it leaves an archive; its processes end with the cell's limit.
@@ -124,7 +144,7 @@ until_done() {
     done
 }
 export FAKE_CUDA_L2_KIB=6 # in which some of the tensors do not fit
-all=machine,check,ceilings,nnc,tuned,engines,predict,cpu,report
+all=machine,check,sanitize,ceilings,nnc,tuned,engines,predict,cpu,report
 until_done $all --again
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
 expect "all cells are measured" [ "$(results nnc)" = 26 ]

@@ -63,6 +63,8 @@ OTHERS = {
     "engines/engines,vgg16,call=0": {"conv": "3x3 1x64x56x56 to 64 channels", "flops": 1e9, "configs": [
         config(0, -1, listed=True), config(4, 40000, listed=True), config(1, 20000, taken=True), config(7, 10000)]},
     "check/graphs,0-19": {"graphs": 20, "worst_nmse": 1e-7, "ops": {"add": 3, "mul": 4}},
+    "sanitize/memcheck,lstm": {"clean": True},
+    "sanitize/racecheck,lstm": {"failed": "exit code 99: a hazard"},
     "predict/bert": {"report": {"strategies": [{"strategy": "single", "measured": {
         "iteration_ms": 2.0, "predicted_error": 0.5}}]}},
     "peers/profile,train_resnet50,precision=f32,training=sgd,batch=32": {"base": "profile", "sum_us": 900.0, "launches": 3, "longest": [
@@ -72,6 +74,8 @@ TRACE = {"traceEvents": [
     {"ph": "M", "name": "thread_name"}, {"ph": "X", "name": "conv1", "ts": 0, "dur": 700.5}, {"ph": "X", "name": "relu", "ts": 701, "dur": 100},
     {"ph": "X", "name": "conv1", "ts": 900, "dur": 700}]}
 LINES = [
+    "compute-sanitizer: 1 of 2 runs are clean",
+    "  FAILED racecheck,lstm: exit code 99: a hazard",
     "Strict f32 convolutions, by cuDNN's configuration: 1 convolution takes 20 us as nnc chooses without measuring, 40 us with the heuristics' "
     "first (2.00 times as long), 10 us with the fastest of all (0.50)",
     "  3x3 1x64x56x56 to 64 channels: taken engine 1 20 us (50 TFLOP/s, 64 B); heuristics' first engine 4 40 us (25 TFLOP/s, 64 B); "

@@ -3,6 +3,7 @@
 #include "session/session.h"
 #include "device.h"
 #include "gen/gen.h"
+#include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,22 +14,23 @@ enum { CHUNK = 20 }; /* graphs of one result */
 
 static nnc_status compare_model(job *j, nnc_env *e, const cell *c, nnc_text *t)
 {
-    nnc_model *m =
-        nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, j->sink);
-    if (!m)
-        return nnc_sink_cause(j->sink, NNC_E_MODEL);
-    nnc_compare_options o = {
+    nnc_model *m = NULL, *step = NULL;
+    nnc_training training;
+    nnc_compare_options o = {.training = c->training ? &training : NULL,
         .warmup = 2, /* the second run writes a graph down, the third replays it */
         .iterations = 1,
         .steps = cell_has(c, "steps"),
         .arg = c->set,
         .n_arg = c->n_set};
     bool agrees = false;
-    nnc_status st = cell_options(c, &o.compile, j->sink);
+    nnc_status st = cell_graphs(c, &m, &training, &step, j->sink);
+    if (!st)
+        st = cell_options(c, &o.compile, j->sink);
     nnc_puts(t, "\"compare\": ");
     if (!st)
-        st = nnc_compare(e, m, &o, NNC_JSON, t, &agrees, j->sink);
+        st = nnc_compare(e, step ? step : m, &o, NNC_JSON, t, &agrees, j->sink);
     nnc_printf(t, ", \"agrees\": %s", agrees ? "true" : "false");
+    nnc_graph_destroy(step);
     nnc_model_close(m);
     if (!st && !agrees)
         st = nnc_fail0(j->sink, NNC_E_DIFFERS, "differs: %s", nnc_text_str(t));

@@ -180,6 +180,14 @@ def checks(out, check):
         out.append(f"  not on a GPU: {u}")
 
 
+def sanitizer(out, runs):
+    if "sanitizer" in runs:
+        out.append("compute-sanitizer: not on this machine")
+    elif runs:
+        out.append(f"compute-sanitizer: {sum('clean' in v for v in runs.values())} of {len(runs)} runs are clean")
+    out += [f"  FAILED {k}: {v['failed']}" for k, v in runs.items() if "failed" in v]
+
+
 def ceiling_lines(out, ceilings):
     m, p = ceilings.get("ceilings,memory", {}), ceilings.get("ceilings,products", {})
     if "copy" in m:
@@ -261,7 +269,7 @@ def put(path, text):
 
 
 def make(raw, commit, folder_out):
-    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "predict")}
+    parts = {k: folder(raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers", "engines", "predict", "sanitize")}
     parts["raw"] = raw
     machine = parts["machine"] = load(os.path.join(raw, "machine.json")) or {}
     about = load(os.path.join(raw, "peers", "about"))
@@ -271,6 +279,7 @@ def make(raw, commit, folder_out):
     rows = tables(raw, parts, below)
     head(out, machine, about, date, commit, parts["peers"])
     checks(out, parts["check"])
+    sanitizer(out, parts["sanitize"])
     ceiling_lines(out, parts["ceilings"])
     out += [""] + questions.answers(rows, parts) + ["", "Ratios by group:"] + questions.by_group(rows)
     found = details.engine_lines(parts)

@@ -47,7 +47,7 @@ typedef struct nnc_cluster_kind {
     int64_t host_ns;        /* GPUs: host time to submit a single command, without graph capture; 0: unknown */
     int64_t run_ns;         /* GPUs: time to submit a captured run and wait for it, beside its commands */
     int64_t context_bytes;  /* device memory that the driver's context takes before the first tensor */
-    int64_t library_bytes;  /* ... and the libraries' handles and communication buffers */
+    int64_t library_bytes;  /* ... and the libraries' handles; NCCL's buffers are those of a plan (nnc_group_buffers) */
     int copy_engines;       /* number of concurrent copies of a device, beside kernels */
     double overlap;         /* factor by which ops are slower while a collective runs on the device; 1: none */
     int n_op;
@@ -149,5 +149,12 @@ int64_t nnc_cluster_collective_ps(const nnc_cluster *c, nnc_group_op kind, const
 /* Number of edge-disjoint directed NVLink rings through these devices of a node; 0: none. *relayed: some hops pass through another of the
  * devices. */
 int nnc_cluster_rings(const nnc_cluster *c, const int32_t *device, int n, bool *relayed);
+
+/* ---- buffers ------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of NCCL's buffers on each GPU of a group whose collectives it computes, and on one end of a pair that copies in one direction, by
+ * estimate. The devices are c's, or with c NULL GPUs `t` of one node. allreduce: some of the collectives are allreduces. */
+int64_t nnc_group_buffers(const nnc_cluster *c, const nnc_target *t, const int32_t *device, int n, bool allreduce);
+int64_t nnc_peer_buffers(const nnc_cluster *c, const nnc_target *t, int32_t from, int32_t to, bool receives);
 
 #endif

@@ -364,6 +364,19 @@ nnc_status nnc_comm_test(nnc_comm *c, nnc_message *m, int n, const char *what, n
     return st;
 }
 
+nnc_status nnc_comm_look(nnc_comm *c, const char *what)
+{
+    comm_root *r = c->root;
+    int peer = 0;
+    pthread_mutex_lock(&r->lock);
+    const char *wrong = r->broken || !r->by->lost ? NULL : r->by->lost(c->group, &peer);
+    if (wrong)
+        (void)broken(r, "rank %d: %s: rank %d: %s", r->rank, what, peer, wrong);
+    const nnc_status st = r->broken ? r->code : NNC_OK;
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
 bool nnc_comm_poke(nnc_comm *c, nnc_message *m, int n)
 {
     comm_root *r = c->root;

@@ -1,6 +1,7 @@
 /* comm/ranks.c -- finds this process among the ranks of its job, from the variables that launchers set. */
 #include "comm/comm.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* A launcher's variables; NULL: it has none for this. The first row whose rank and world are both set counts. */
 static const struct launcher {
@@ -16,7 +17,8 @@ static const struct launcher {
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
     /* Slurm sets variables of a step in processes that srun starts, those of the job (SLURM_NTASKS) also in a batch script. With an
      * MPI plug-in it sets PMI_ or PMIX_ variables as well; PMIX_ ones lack the number of ranks. */
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, true},
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
+        true},
     {"PMIx", "PMIX_RANK", "PMIX_SIZE", NULL, NULL, true},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", false},
 };
@@ -55,6 +57,9 @@ static nnc_status read_launcher(
     get(l->local_size, &r.local_size, &bad);
     if (bad || r.world < 1 || r.rank >= r.world)
         return fail_ranks(&r, sink);
+    /* srun --mpi=none: where rank 0 is said to be, the ranks need no MPI. */
+    if (!strcmp(l->rank, "SLURM_PROCID") && !getenv("PMIX_RANK") && getenv("MASTER_ADDR"))
+        r.mpi = false;
     *out = r;
     return NNC_OK;
 }

@@ -628,6 +628,9 @@ static const char *tcp_recv(
     return NULL;
 }
 
+static const char given_up[] = "it has given up",
+                  ended[] = "it has ended its connection: it was killed, or has failed";
+
 static const char *tcp_test(void *at, nnc_request *r, bool *done)
 {
     mesh *m = ((group *)at)->m;
@@ -637,11 +640,23 @@ static const char *tcp_test(void *at, nnc_request *r, bool *done)
     if (r->done && r->wrong)
         wrong = "the other rank's message has another size";
     else if (!wrong && !r->done && p->aborted)
-        wrong = "it has given up";
+        wrong = given_up;
     else if (!wrong && !r->done && (p->gone || p->bye))
-        wrong = "it has ended its connection: it was killed, or has failed";
+        wrong = ended;
     if (r->done)
         nnc_free(r); /* after a failure its data may still come: it is kept */
+    return wrong;
+}
+
+static const char *tcp_lost(void *at, int *rank)
+{
+    mesh *m = ((group *)at)->m;
+    const char *wrong = progress(m);
+    for (int r = 0; r < m->world && !wrong; r++) {
+        const peer *p = &m->peer[r];
+        *rank = r;
+        wrong = p->aborted ? given_up : p->gone && !p->bye ? ended : NULL;
+    }
     return wrong;
 }
 
@@ -725,6 +740,7 @@ const nnc_transport comm_tcp = {
     .send = tcp_send,
     .recv = tcp_recv,
     .test = tcp_test,
+    .lost = tcp_lost,
     .abort = tcp_abort,
     .most_tag = INT32_MAX,
 };

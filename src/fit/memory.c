@@ -119,8 +119,12 @@ static void put_rows(nnc_json_writer *w, const nnc_env *e, const timeline *m)
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
         J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
         J_STRING("peak_at", v->arena_bytes ? layers_of(p, v->peak_cmd) : ""));
+    const int64_t nccl = nnc_nccl_bytes(e, p, m->device);
+    if (nccl)
+        NNC_JSON(w, J_INT("nccl", nccl));
     if (e->cluster || e->memory_limit > 0) {
-        const int64_t need = nnc_device_needs(p, m->device), have = nnc_device_room(e, m->device);
+        const int64_t need = nnc_device_needs(p, m->device) + nccl,
+                      have = nnc_device_room(e, m->device);
         NNC_JSON(w, J_INT("capacity", have), J_INT("lacks", nnc_max64(need - have, 0)));
     }
     if (nnc_is_step(p)) {
@@ -257,7 +261,7 @@ static void put_fill(nnc_text *t, const timeline *m)
         }
 }
 
-static void text_device(nnc_text *t, const timeline *m)
+static void text_device(nnc_text *t, const nnc_env *e, const timeline *m)
 {
     const nnc_plan_device *v = &m->p->device[m->device];
     nnc_puts(t, m->device ? "\n" : "");
@@ -272,6 +276,9 @@ static void text_device(nnc_text *t, const timeline *m)
     put_line(t, "workspace", v->workspace_bytes, "part of the arena at its peak");
     put_line(t, "lower bound", v->lower_bound, "of the arena: most bytes live at once");
     put_line(t, "init", v->init_bytes, "only while loading: given back before the first run");
+    const int64_t nccl = nnc_nccl_bytes(e, m->p, m->device);
+    if (nccl)
+        put_line(t, "NCCL", nccl, "its buffers, beside the total: an estimate");
     if (!v->arena_bytes) /* the device computes nothing */
         return;
     if (nnc_is_step(m->p))
@@ -321,7 +328,7 @@ static bool put_device(nnc_json_writer *w, const nnc_env *e, const nnc_plan *p, 
     if (d && ok)
         nnc_json_line(w, 1);
     if (f == NNC_TEXT && ok)
-        text_device(w->out, &m);
+        text_device(w->out, e, &m);
     else if (ok)
         put_rows(w, e, &m);
     release(&m);

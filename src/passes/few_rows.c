@@ -44,12 +44,10 @@ static bool has_few_rows(const pass *p, const nnc_node *n, row_product *r)
         !nnc_type_is_row_major(x) || !nnc_type_is_row_major(w) ||
         !nnc_type_in_order(type_of(p, n->out)))
         return false;
-    const nnc_dtype asked = nnc_precision_dtype(nnc_policy_precision(&p->o->policy));
-    *r = (row_product){
-        .is = {.matrices = 1,
-            .dtype = x->dtype == DT_f32 && p->will_run[PASS_precision] ? asked : x->dtype,
-            .tf32 = uses_tf32(p, t),
-            .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
+    *r = (row_product){.is = {.matrices = 1,
+                           .dtype = later_dtype(p, t, (nnc_dtype)x->dtype),
+                           .tf32 = uses_tf32(p, t),
+                           .kind = n->op == OP_conv ? ASK_conv : ASK_matmul}};
     if (n->op == OP_matmul && !matmul_rows(n, x, w, r))
         return false;
     if (n->op != OP_matmul) {

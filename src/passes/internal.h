@@ -249,6 +249,8 @@ const bool *find_last(pass *p);
 bool *find_gradients(pass *p, bool shared);
 /* Does init compute v, or the value that v is a view of? */
 bool made_in_init(const pass *p, nnc_ref v);
+/* The type of contractions' operands of type d once `precision` has run. */
+nnc_dtype later_dtype(const pass *p, const nnc_target *t, nnc_dtype d);
 /* Fills *a with the question to an engine about node n: a contraction, or a fused node with an epilogue. */
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 /* FLOPs of the elementwise nodes of g before node `end`. For a fused body and its contraction: FLOPs of the prologue. */

@@ -80,6 +80,12 @@ static nnc_ask_kind ask_kind(const nnc_node *c)
                                         : ASK_matmul;
 }
 
+nnc_dtype later_dtype(const pass *p, const nnc_target *t, nnc_dtype d)
+{
+    const nnc_dtype asked = nnc_precision_dtype(nnc_policy_precision(&p->o->policy));
+    return d == DT_f32 && p->will_run[PASS_precision] && nnc_target_contracts(t, asked) ? asked : d;
+}
+
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 {
     int operand;

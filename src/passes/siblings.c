@@ -281,14 +281,21 @@ typedef struct sum { /* of several commands */
 static void add_work(pass *p, uint32_t i, sum *s)
 {
     nnc_ask a;
+    const nnc_target *t = target_of(p, &p->g->node[i]);
     contraction_ask(p, &p->g->node[i], &a);
-    const nnc_offer o = nnc_target_offer(target_of(p, &p->g->node[i]), &a);
+    const nnc_dtype later = later_dtype(p, t, (nnc_dtype)a.dtype);
+    a.bytes = a.bytes / nnc_dtype_size(a.dtype) * nnc_dtype_size(later);
+    a.dtype = (uint8_t)later;
+    const nnc_offer o = nnc_target_offer(t, &a);
     s->ok = s->ok && o.ok;
     s->ns += o.time_ns;
 }
 
-static int64_t copy_ns(const nnc_target *t, int64_t bytes)
+/* Time to copy a tensor like v, in the type that it will have. */
+static int64_t copy_ns(const pass *p, const nnc_target *t, const nnc_type *v)
 {
+    const nnc_dtype later = later_dtype(p, t, (nnc_dtype)v->dtype);
+    const int64_t bytes = nnc_type_bytes(v) / nnc_dtype_size(v->dtype) * nnc_dtype_size(later);
     return nnc_target_move_ns(t, 2 * bytes, t->threads) + nnc_target_start_ns(t, 1);
 }
 
@@ -306,12 +313,17 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     return before == 1 && !last;
 }
 
-/* Does each reader of v address memory with gaps, or copy it in any case? */
+/* Does each reader of v address memory with gaps, or copy it in any case? On a GPU also under another shape: an attention, or the kernel
+ * that transposes for one, reads the parts of query, key and value where they are. */
 static bool readers_take_gaps(const pass *p, nnc_ref v)
 {
-    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
-        if (is_contraction(p, &p->g->node[i]) || nnc_is_view(p->g, &p->g->node[i]))
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
+        const bool view = nnc_is_view(p->g, n);
+        if (is_contraction(p, n) || (view && target_of(p, n)->kind != NNC_T_cuda) ||
+            (view && !readers_take_gaps(p, n->out)))
             return false;
+    }
     return true;
 }
 
@@ -326,18 +338,20 @@ static int64_t added_ns(pass *p, const family *f)
     int64_t ns = 0;
     for (int i = 0; i < f->n; i++) {
         const nnc_node *m = &p->g->node[f->node[i]], *u = edit_only_user(p, m->out);
-        int64_t bytes = bytes_of(p, m->out);
+        const int64_t part = copy_ns(p, t, type_of(p, m->out));
         if (!dense && !readers_take_gaps(p, act ? u->out : m->out))
-            ns += copy_ns(t, bytes);
+            ns += part;
         if (!act && u && nnc_node_post(u, &post))
-            ns += copy_ns(t, bytes);
+            ns += part;
         for (int k = 1; k < m->n_in; k++)
             if (!edit_static(p, m->in[k]))
-                ns += copy_ns(t, bytes_of(p, m->in[k]));
+                ns += copy_ns(p, t, type_of(p, m->in[k]));
     }
     const nnc_type *x = type_of(p, f->x);
+    nnc_type all = *type_of(p, c->out);
+    all.dim[all.rank - 1] *= f->n;
     if (f->beside && c->op == OP_linear && x->dim[x->rank - 1] != nnc_type_numel(x))
-        ns += copy_ns(t, nnc_type_bytes(x)) + copy_ns(t, f->n * bytes_of(p, c->out));
+        ns += copy_ns(p, t, x) + copy_ns(p, t, &all);
     return ns;
 }
 
@@ -347,7 +361,7 @@ static int64_t inputs_ns(pass *p, const family *f)
     const nnc_node *c = &p->g->node[f->node[0]];
     const nnc_type *x = type_of(p, c->in[0]);
     bool copied = f->beside && nnc_type_numel(x) != x->dim[channel_axis(p, c)];
-    return copied ? f->n * copy_ns(target_of(p, c), nnc_type_bytes(x)) : 0;
+    return copied ? f->n * copy_ns(p, target_of(p, c), x) : 0;
 }
 
 /* ---- rewriting --------------------------------------------------------------------------------- */

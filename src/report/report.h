@@ -47,6 +47,8 @@ nnc_status nnc_draw_memory(nnc_env *e, const nnc_artifact *a, const char *file, 
 bool nnc_fits_devices(const nnc_env *e, const nnc_artifact *a);
 /* Bytes that tensors may take on device d. */
 int64_t nnc_device_room(const nnc_env *e, int d);
+/* Bytes that NCCL's buffers take on device d beside the plan's own, by estimate; 0 with --comm=staged. */
+int64_t nnc_nccl_bytes(const nnc_env *e, const nnc_plan *p, int d);
 /* Memory of one device, or of those that share it. */
 typedef struct nnc_room {
     const char *name;

@@ -52,7 +52,8 @@ int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to)
             to[i].context = k->context_bytes + k->library_bytes;
             to[i].described = true;
         }
-        to[i].need = nnc_add_sat(to[i].need, nnc_device_needs(a->plan, d));
+        to[i].need =
+            nnc_add_sat(to[i].need, nnc_device_needs(a->plan, d) + nnc_nccl_bytes(e, a->plan, d));
     }
     return n;
 }

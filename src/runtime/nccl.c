@@ -257,10 +257,19 @@ nnc_status nccl_settled(nnc_exec *e, const clique *c, const char *what, bool *ye
     return NNC_OK;
 }
 
+nnc_status nccl_look_for_ranks(nnc_exec *e, const char *what)
+{
+    const nnc_status st = nnc_comm_look(exec_comm(e), what);
+    if (st)
+        nnc_nccl_abort(e);
+    return st;
+}
+
 nnc_status nnc_nccl_look(nnc_exec *e, const char *what)
 {
     nccl *q = e->nccl;
     bool yes;
+    NNC_TRY(nccl_look_for_ranks(e, what));
     for (int i = 0; i < q->n_clique && !q->broken; i++)
         NNC_TRY(nccl_settled(e, &q->clique[i], what, &yes));
     return q->broken ? NNC_E_PEER : NNC_OK;
@@ -277,6 +286,7 @@ static nnc_status settle(nnc_exec *e, const clique *c, const char *what)
         const int64_t waited = nnc_now_ns() - from;
         if (nnc_comm_is_late(exec_comm(e), waited))
             return nccl_late(e, what);
+        NNC_TRY(nccl_look_for_ranks(e, what));
         nnc_comm_pause(waited);
     }
 }

@@ -291,6 +291,8 @@ nnc_event *nnc_nccl_event(const nnc_exec *e, int32_t cmd)
 
 /* ---- the end of a part ---------------------------------------------------------------------------------------------- */
 
+enum { LOOK_NS = 1000000 }; /* how long a call may take before the other ranks are looked for */
+
 /* Until the event after command cmd of the call has fired. */
 static nnc_status wait_for(nnc_exec *e, const nccl_op *o, int32_t cmd, int64_t from)
 {
@@ -304,6 +306,8 @@ static nnc_status wait_for(nnc_exec *e, const nccl_op *o, int32_t cmd, int64_t f
         NNC_TRY(nccl_settled(e, &q->clique[o->clique], what_of(e, o), &yes));
         if (nnc_comm_is_late(exec_comm(e), waited))
             return nccl_late(e, what_of(e, o));
+        if (waited > LOOK_NS)
+            NNC_TRY(nccl_look_for_ranks(e, what_of(e, o)));
         nnc_comm_pause(waited);
     }
     return NNC_OK;

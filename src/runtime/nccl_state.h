@@ -53,6 +53,8 @@ typedef struct nccl {
 /* nccl.c. Records a failure for all communicators of this process: of an NCCL call, or by the deadline. */
 nnc_status nccl_broken(nnc_exec *e, nccl_comm c, int result, const char *what);
 nnc_status nccl_late(nnc_exec *e, const char *what);
+/* NNC_E_PEER: a rank is lost, for which a call would wait until the deadline; the calls are aborted. */
+nnc_status nccl_look_for_ranks(nnc_exec *e, const char *what);
 /* Whether this process's communicators of the clique have completed their latest call. */
 nnc_status nccl_settled(nnc_exec *e, const clique *c, const char *what, bool *yes);
 /* nccl_run.c: lists the process's calls in the plan's order. */

@@ -312,6 +312,40 @@ TEST(targets_of_devices)
     nnc_cluster_destroy(c);
 }
 
+/* Device memory of NCCL's buffers: by channels of the fabric, twice for allreduces of more than two, which have trees, and for heads in
+ * the switch. */
+TEST(buffers_of_nccl)
+{
+    static const struct {
+        const char *file;
+        int n;
+        bool allreduce;
+        int mib;
+    } cases[] = {{"gtx1080ti_x2", 2, true, 24}, {"v100x8", 8, false, 144}, {"v100x8", 8, true, 288},
+        {"a100x8", 8, false, 288}, {"a100x8", 8, true, 576}, {"a100x8", 2, true, 288},
+        {"h100x8", 8, true, 832}, {"h100x8", 4, true, 704}, {"h100x8", 4, false, 288},
+        {"h100x1024", 16, true, 640}, {"p40x8", 8, true, 48}};
+    int32_t device[16];
+    for (int i = 0; i < 16; i++)
+        device[i] = i;
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_cluster *c = hardware(cases[i].file);
+        CHECK_INT(
+            nnc_group_buffers(c, nnc_cluster_target(c, 0), device, cases[i].n, cases[i].allreduce) /
+                MIB,
+            cases[i].mib);
+        nnc_cluster_destroy(c);
+    }
+    nnc_cluster *c = hardware("h100x1024");
+    const nnc_target *t = nnc_cluster_target(c, 0);
+    CHECK_INT(nnc_peer_buffers(c, t, 0, 7, true) / MIB, 320);
+    CHECK_INT(nnc_peer_buffers(c, t, 0, 7, false) / MIB, 64);
+    CHECK_INT(nnc_peer_buffers(c, t, 0, 8, true) / MIB, 20);
+    /* without a file: one node with a switch */
+    CHECK_INT(nnc_group_buffers(NULL, t, device, 8, true) / MIB, 832);
+    nnc_cluster_destroy(c);
+}
+
 /* What a calibration writes: points of collectives and of ops. */
 TEST(measured_points)
 {

@@ -184,7 +184,7 @@ static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK",
     "MV2_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_SIZE", "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE"};
+    "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR"};
 
 /* Sets the environment to these variables alone: name, value, ..., NULL. */
 static void launch(const char *const *set)
@@ -224,6 +224,15 @@ TEST(comm_ranks_by_launcher)
     /* MPICH's mpiexec under Slurm: srun started its process of each host, and the ranks are that one's children */
     found(SET("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "PMI_RANK", "5", "PMI_SIZE", "8"),
         5, 8, "PMI", true);
+    /* srun --mpi=none: over sockets, where rank 0 is known */
+    found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "MASTER_ADDR", "node0"), 5, 8,
+        "Slurm", false);
+    found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "PMIX_RANK", "5", "MASTER_ADDR",
+              "node0", "SLURM_NTASKS_PER_NODE", "4", "SLURM_LOCALID", "1"),
+        5, 8, "Slurm", true);
+    CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
+    CHECK_INT(r.local_rank, 1);
+    CHECK_INT(r.local_size, 4);
     /* a batch script is no rank, though its job has tasks */
     found(SET("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, "no launcher", false);
     found(SET("RANK", "1", "WORLD_SIZE", "2"), 1, 2, "torchrun", false);

@@ -1,5 +1,5 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
- * --passes=a,b [-O2] [--engines=llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
+ * --passes=a,b [-O2] [--engines=llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact|fast]
  * [--remarks [--times]]` line, a graph, and the expected output after `#> `. A file holds any number of
  * cases. Estimated times in remarks are printed as `_ us` or `_ ms`, so that other prices change prices.nnc only, whose cases ask for
  * --times. NNC_BLESS=1 in the environment rewrites the expected lines. */
@@ -14,7 +14,8 @@ typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
     int n_pass, level, price, segments;
-    bool kernels, remarks, times, tf32, exact;
+    bool kernels, remarks, times, tf32;
+    nnc_math math;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
@@ -44,8 +45,8 @@ static bool parse_request(request *q, const char *line, size_t n)
             q->price = atoi(w + 15);
         } else if (!strncmp(w, "--segments=", 11)) {
             q->segments = atoi(w + 11);
-        } else if (!strcmp(w, "--math=exact")) {
-            q->exact = true;
+        } else if (!strcmp(w, "--math=exact") || !strcmp(w, "--math=fast")) {
+            q->math = w[7] == 'e' ? MATH_exact : MATH_fast;
         } else if (!strcmp(w, "--tf32")) {
             q->tf32 = true;
         } else if (!strcmp(w, "--remarks")) {
@@ -100,7 +101,7 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
     nnc_pass_options o = {.level = q->level,
-        .policy = {.math = q->exact ? MATH_exact : MATH_ulp2,
+        .policy = {.math = q->math,
             .precision = q->precision,
             .tf32 = q->tf32 && target.flops_tf32 > 0},
         .target = &target,

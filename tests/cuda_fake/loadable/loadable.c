@@ -118,8 +118,9 @@ __attribute__((destructor)) static void say_wrong(void)
 {
     const char *why = fake_said();
     if (getenv("FAKE_CUDA_COUNTS"))
-        fprintf(stderr, "the fake of CUDA: %d collectives of NCCL, %lld bytes uploaded\n",
-            fake_count.collectives, (long long)fake_count.bytes_up);
+        fprintf(stderr,
+            "the fake of CUDA: %d collectives of NCCL, %d replays, %lld bytes uploaded\n",
+            fake_count.collectives, fake_count.replays, (long long)fake_count.bytes_up);
     if (!why)
         return;
     fprintf(stderr, "the fake of CUDA: %s\n", why);
