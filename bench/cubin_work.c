@@ -67,7 +67,7 @@ static int64_t way_out(const code *c, const step *at, int64_t to, int64_t i)
     return best;
 }
 
-/* From the last instruction to the first, so that the targets of forward branches are done. The end of a loop goes on with what
+/* From the last instruction to the first, so that the targets of forward branches are done; the end of a loop goes on with what
  * follows the loop. */
 static void find_steps(const code *c, step *at)
 {

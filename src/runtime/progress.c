@@ -535,7 +535,7 @@ static int64_t block_bytes(const nnc_exec *e, const nnc_cmd *c)
            nnc_collective_work(k, x->bytes, to, nnc_dtype_size(x->type.dtype));
 }
 
-/* Prepares the host's work for command i; *bytes: of pinned memory only for it. */
+/* What the host does for command i; *bytes: of pinned memory for it alone. */
 static nnc_status prepare(progress *g, int32_t i, int64_t *bytes, nnc_sink *sink)
 {
     nnc_exec *e = g->e;

@@ -65,7 +65,7 @@ void nnc_stage_destroy(nnc_stage *q)
     nnc_free(q);
 }
 
-/* Prepares uploads to the block of input i, of device d. */
+/* What is needed to upload to the block of input i, of device d. */
 static nnc_status prepare(nnc_stage *q, int i, int d, int64_t bytes, nnc_sink *sink)
 {
     const dev *at = &q->e->dev[d];

@@ -194,7 +194,7 @@ static nnc_graph *step_of(const net_case *c, const nnc_graph *g, nnc_text *why, 
 
 /* Is each output off by no more than rounding explains, and a few units in the last place? The draws may have met single elements with
  * little luck: 100 times their mean square m. Where outputs of one element are spread as a Gauss curve, one in 500 is beyond that after
- * three draws, one in 30 million after sixteen. (The F distribution with 1 and 3 or 16 degrees of freedom.) */
+ * three draws, and one in 30 million after sixteen (the F distribution with 1 and 3 or 16 degrees of freedom). */
 static bool is_explained(
     const nnc_graph *g, const api_data *d, const api_run *r, const moments *m, nnc_text *why)
 {
