@@ -217,8 +217,8 @@ class Model:
     def __call__(self, *arrays, out=None, **named):
         """Computes the outputs: a tuple of arrays that also has their names (y["prob"], y.prob).
 
-        arrays, named: an array for each input, by position or name, of the input's dtype and shape. NumPy's, or anything with DLPack
-        (PyTorch's CPU tensors) or the buffer protocol. out: arrays to write the outputs into, one for each in order.
+        arrays, named: an array for each input, by position or name: NumPy's, or anything with DLPack (PyTorch's CPU tensors) or the
+        buffer protocol, of the input's dtype and shape. out: arrays to write the outputs into, one for each in order.
         Raises UsageError where an array is missing or of another dtype or shape, ModelError where an index is outside its table."""
         values = bind(self.inputs, arrays, named)
         if out is None:
