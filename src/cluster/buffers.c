@@ -21,11 +21,6 @@ static bool is_linked(const nnc_target *t)
     return t->sm >= 60 && t->sm < 120 && t->sm % 10 == 0;
 }
 
-static int switch_channels(const nnc_target *t)
-{
-    return t->sm < 80 ? OLD_SWITCH_CHANNELS : SWITCH_CHANNELS;
-}
-
 static int nodes_of(const nnc_cluster *c, const int32_t *device, int n)
 {
     int nodes = 1;
@@ -37,19 +32,15 @@ static int nodes_of(const nnc_cluster *c, const int32_t *device, int n)
 /* Channels of a group's rings. */
 static int channels(const nnc_cluster *c, const nnc_target *t, const int32_t *device, int n)
 {
+    const int fast = t->sm < 80 ? OLD_SWITCH_CHANNELS : SWITCH_CHANNELS;
     bool relayed;
     if (!c)
-        return is_linked(t) ? switch_channels(t) : PAIRS;
+        return is_linked(t) ? fast : PAIRS;
     if (nodes_of(c, device, n) > 1)
         return PAIRS * (int)nnc_max64(c->fabric->n_nic, 1);
     if (c->fabric->has_nvswitch)
-        return switch_channels(t);
+        return fast;
     return PAIRS * (int)nnc_max64(nnc_cluster_rings(c, device, n, &relayed), 1);
-}
-
-static bool reduces_in_switch(const nnc_cluster *c, const nnc_target *t)
-{
-    return c ? c->fabric->has_nvswitch && c->fabric->reduce_bytes_s : t->sm >= 90 && is_linked(t);
 }
 
 int64_t nnc_group_buffers(
@@ -59,7 +50,9 @@ int64_t nnc_group_buffers(
     if (!allreduce || n < 3) /* a tree of two has the connections of the ring */
         return each;
     const int heads = n / nodes_of(c, device, n);
-    return 2 * each + (reduces_in_switch(c, t) && heads > 2 ? HEAD_MIB * MIB * heads : 0);
+    const bool in_switch = heads > 2 && (c ? c->fabric->has_nvswitch && c->fabric->reduce_bytes_s
+                                           : t->sm >= 90 && is_linked(t));
+    return 2 * each + (in_switch ? HEAD_MIB * MIB * heads : 0);
 }
 
 int64_t nnc_peer_buffers(

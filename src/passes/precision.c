@@ -247,13 +247,11 @@ static bool take_tanh(const prec *s, uint32_t i)
         post.kind != PO_gelu_erf || target_of(p, n)->kind != NNC_T_cuda ||
         (c->op != OP_linear && c->op != OP_matmul) || edit_only_user(p, c->out) != n)
         return false;
-    nnc_attr *a = ARENA_NEW(&p->g->arena, nnc_attr, 1);
-    if (!pass_made(p, a != NULL))
-        return false;
-    *a = nnc_aw(AT_approximate, "tanh");
-    n->attr = a;
-    n->n_attr = 1;
-    return true;
+    n->attr = ARENA_NEW(&p->g->arena, nnc_attr, 1);
+    n->n_attr = n->attr != NULL;
+    if (pass_made(p, n->attr != NULL))
+        n->attr[0] = nnc_aw(AT_approximate, "tanh");
+    return n->attr != NULL;
 }
 
 /* Gives users of v that need f32 a cast, now that v is 16 bits wide. */

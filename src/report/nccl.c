@@ -3,10 +3,8 @@
 #include "report/report.h"
 #include "session/session.h"
 
-_Static_assert(NNC_MAX_DEVICES <= 64, "a set of devices is a word");
-
 typedef struct group {
-    uint64_t devices;
+    uint64_t devices; /* a set: NNC_MAX_DEVICES is 64 */
     bool sums; /* some of its collectives are allreduces */
 } group;
 

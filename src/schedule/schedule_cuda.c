@@ -701,6 +701,18 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     return true;
 }
 
+/* Long sums that read each element once, as pooling over all places: windows beside each other have nothing in common. */
+static bool sums_apart(const nnc_kernel *k)
+{
+    int64_t longest = 1;
+    for (int i = 0; i < k->n_stage; i++)
+        longest = nnc_max64(longest, nnc_own_points(k, &k->stage[i]));
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel < longest * cu_points(k, -1, 1))
+            return false;
+    return longest >= 16;
+}
+
 /* Resets all choices, but not the out-of-memory flag. */
 static void choose_none(nnc_kernel *k)
 {
@@ -736,7 +748,8 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         choose_none(k);
     }
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
-    bool windows = nnc_window_kernel(k) && cu_points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
+    bool windows =
+        nnc_window_kernel(k) && cu_points(k, -1, 1) >= nnc_cuda_resident(t) / 4 && !sums_apart(k);
     if (windows && !large) {
         choose_point(k, t);
         if (nnc_cuda_derive(k, &k->grid))

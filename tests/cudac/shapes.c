@@ -121,6 +121,11 @@ TEST(columns)
             "%%d = sub %%x, %%m\n%%q = square %%d\n%%v = reduce_mean %%q {axes=[0]}\nreturn %%v }",
             n, c);
     }
+    /* pooling over all places of many channels: windows that have nothing in common */
+    add(&s, true,
+        "graph @t {\n%%x = input : f16[128,544,4,4]{0,2,3,1}\n"
+        "%%y = reduce_mean %%x {axes=[2,3]}\nreturn %%y }");
+    CHECK(last(&s) && last(&s)->grid.cls == KC_column && last(&s)->grid.vec == 8);
     ct_all_agree(&s);
 }
 
