@@ -332,13 +332,13 @@ void ll_red_all(ll_emit *e)
 /* ---- sums that begin with a bias ------------------------------------------------------------------------------------ */
 
 /* Is the load the same for all points of a register block? */
-static bool is_bias(const nnc_kernel *k, const nnc_kins *b)
+static bool is_bias(const ll_emit *e, const nnc_kernel *k, const nnc_kins *b)
 {
     const int v = nnc_sched_vec(&k->sched);
     bool same = b->op == KO_load && b->n_guard == 0 && b->arg[0] < 0 &&
                 k->buf[b->buf].role == KB_in && b->at.k[v] == 1;
     for (int a = 0; a < k->n_axis; a++)
-        same &= a == v || b->at.k[a] == 0;
+        same &= b->at.k[a] == 0 || (a < k->n_outer && !(e->stripped >> a & 1));
     return same;
 }
 
@@ -373,7 +373,7 @@ static int32_t begun(const ll_emit *e, const nnc_kernel *k, const nnc_kstage *st
         const nnc_kins *sum = &k->ins[add->arg[side]];
         if (sum->op == KO_reduce && sum->sop == KR_sum && sum->dtype == DT_f32 && !sum->running &&
             begins_sum(k, sum->arg[0]) && !(k->ins[sum->arg[0]].hint & KH_exact) &&
-            is_bias(k, &k->ins[add->arg[!side]]) && users(k, add->arg[side]) == 1)
+            is_bias(e, k, &k->ins[add->arg[!side]]) && users(k, add->arg[side]) == 1)
             return add->arg[side];
     }
     return -1;
