@@ -30,7 +30,7 @@ typedef struct nnc_emitter {
 
 /* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since it is part of a cached object's key. The key is
  * nnc_emitter_llvm.version or, in processes that never load libLLVM, nnc_engine_llvm.version. */
-#define NNC_LLVM_EMITTER_REVISION "45"
+#define NNC_LLVM_EMITTER_REVISION "46"
 
 /* The emitter "cuda" (EMIT_cuda only): one CUDA C translation unit for all kernels, C++17, without #include. Each kernel is extern "C"
  * __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where k->grid.work > 0.

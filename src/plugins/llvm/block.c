@@ -173,7 +173,7 @@ bool ll_point_posts(ll_emit *e)
         else if (p->k->ins[i].op == KO_reduce)
             p->val[i] = ll_total_get(e, l.i);
     for (int i = s->post0; i < s->post1; i++)
-        ll_ins(p, i);
+        ll_post(e, p, s, i);
     ll_loop_end(m, &l);
     e->totals = NULL;
     e->oom |= p->oom;

@@ -315,6 +315,10 @@ void ll_tiles(ll_emit *e, V chunk, V block);
 /* reduce.c: accumulators */
 T ll_red_type(const ll_emit *e, int r); /* an element of accumulator r */
 void ll_red_init(ll_emit *e, int r, bool vec);
+/* Short sums of a register block begin with what the posts would add to all of them alike, a bias. post: emits the posts' instruction i of
+ * p, which is e or e->point, without such an addition. */
+void ll_red_begin(ll_emit *e, const nnc_kstage *st);
+void ll_post(ll_emit *e, ll_emit *p, const nnc_kstage *st, int i);
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
 V ll_red_done(ll_emit *e, int r, bool vec);
 /* Results of these n reductions (a power of two) as lanes of one vector, each equal to that of ll_red_done; called before ll_red_done.

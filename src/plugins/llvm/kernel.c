@@ -127,11 +127,10 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
         return;
     }
     for (int r = 0; r < e->n_red; r++)
-        if (e->red[r] == i)
+        if (e->red[r] == i) {
             ll_red_step(e, r, s->ax + s->n_map, s->stride + s->n_map, s->n - s->n_map);
-    for (int r = 0; r < e->n_red && ins->running; r++)
-        if (e->red[r] == i)
-            e->val[i] = e->acc[2 * r];
+            e->val[i] = ins->running ? e->acc[2 * r] : e->val[i];
+        }
 }
 
 /* ---- one stage ---------------------------------------------------------------------------------------------------- */
@@ -523,6 +522,8 @@ static void nest(ll_emit *e, stage *s, int level)
     }
     for (int r = 0; r < e->n_red && level == s->n_map; r++)
         ll_red_init(e, r, wide_acc(e, r));
+    if (level == s->n_map)
+        ll_red_begin(e, s->st);
     if (level == s->n_map && keeps_totals(e, s))
         ll_totals_begin(e);
     emit_body(e, s, level);
@@ -540,7 +541,7 @@ static void nest(ll_emit *e, stage *s, int level)
     if (e->added)
         ll_block_add(e, s->st);
     for (int i = s->st->post0; i < s->st->post1 && !e->added; i++)
-        emit_ins(e, s, i);
+        ll_post(e, e, s->st, i);
 }
 
 static void order_axes(ll_emit *e, stage *s)

@@ -329,6 +329,81 @@ void ll_red_all(ll_emit *e)
     }
 }
 
+/* ---- sums that begin with a bias ------------------------------------------------------------------------------------ */
+
+/* Is the load the same for all points of a register block? */
+static bool is_bias(const ll_emit *e, const nnc_kernel *k, const nnc_kins *b)
+{
+    const int v = nnc_sched_vec(&k->sched);
+    bool same = b->op == KO_load && b->n_guard == 0 && b->arg[0] < 0 &&
+                k->buf[b->buf].role == KB_in && b->at.k[v] == 1;
+    for (int a = 0; a < k->n_axis; a++)
+        same &= b->at.k[a] == 0 || (a < k->n_outer && !(e->stripped >> a & 1));
+    return same;
+}
+
+static int users(const nnc_kernel *k, int32_t id)
+{
+    int n = 0;
+    for (int32_t i = id + 1; i < k->n_ins; i++)
+        for (int a = 0; a < 3; a++)
+            n += k->ins[i].arg[a] == id;
+    return n;
+}
+
+/* Few terms, whose roundings a large bias would multiply, and an instruction less counts. */
+static bool is_short(const nnc_kernel *k, const nnc_kstage *st)
+{
+    enum { SHORT = 64 };
+    int64_t terms = 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (st->axes >> a & 1 && k->axis[a].kind == KA_reduce)
+            terms = nnc_mul_sat(terms, k->axis[a].extent);
+    return terms <= SHORT;
+}
+
+/* The sum of products to which instruction i of the posts adds a bias, which is its first term in a register block (e); -1: others. */
+static int32_t begun(const ll_emit *e, const nnc_kernel *k, const nnc_kstage *st, int32_t i)
+{
+    const nnc_kins *add = &k->ins[i];
+    if (!e->stripped || e->added || e->vec_red || add->op != KO_sop || add->sop != SC_add ||
+        !is_short(k, st))
+        return -1;
+    for (int side = 0; side < 2; side++) {
+        const nnc_kins *sum = &k->ins[add->arg[side]];
+        if (sum->op == KO_reduce && sum->sop == KR_sum && sum->dtype == DT_f32 && !sum->running &&
+            begins_sum(k, sum->arg[0]) && !(k->ins[sum->arg[0]].hint & KH_exact) &&
+            is_bias(e, k, &k->ins[add->arg[!side]]) && users(k, add->arg[side]) == 1)
+            return add->arg[side];
+    }
+    return -1;
+}
+
+void ll_red_begin(ll_emit *e, const nnc_kstage *st)
+{
+    int32_t last = -1;
+    for (int i = st->post0; i < st->post1; i++) {
+        const int32_t sum = begun(e, e->k, st, i), *x = e->k->ins[i].arg, bias = x[x[0] == sum];
+        for (int r = 0; r < e->n_red && sum >= 0; r++) {
+            if (e->red[r] != sum || ll_lanes(e->acc[2 * r]) != e->lanes)
+                continue;
+            if (bias != last)
+                ll_ins(e, bias);
+            e->acc[2 * r] = e->val[bias];
+            last = bias;
+        }
+    }
+}
+
+void ll_post(ll_emit *e, ll_emit *p, const nnc_kstage *st, int i)
+{
+    const int32_t sum = begun(e, p->k, st, i);
+    if (sum >= 0 && ll_lanes(p->val[sum]) == e->lanes)
+        p->val[i] = p->val[sum];
+    else
+        ll_ins(p, i);
+}
+
 /* ---- totals in memory ----------------------------------------------------------------------------------------------- */
 
 static V total(ll_emit *e, V r)
