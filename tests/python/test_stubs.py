@@ -1,5 +1,6 @@
 """The stubs have the public names, methods and parameters of the package."""
 import ast
+import functools
 import importlib
 import inspect
 from pathlib import Path
@@ -43,9 +44,11 @@ def test_methods_and_docstrings(stubbed):
         methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
         public = [n for n, f in vars(made).items() if inspect.isfunction(f) and not n.startswith("_")]
         assert set(public) <= set(methods), node.name
+        data = {n for n, f in vars(made).items() if isinstance(f, property) and not f.fset}
+        assert not data & {n.target.id for n in node.body if isinstance(n, ast.AnnAssign)}, "can be set by the stubs alone"
         for name, f in methods.items():
             found = inspect.getattr_static(made, name)
-            if not isinstance(found, property):
+            if not isinstance(found, (property, functools.cached_property)):
                 assert parameters(f) == list(inspect.signature(getattr(made, name)).parameters), (node.name, name)
         for name in public:
             assert getattr(made, name).__doc__, (node.name, name)
