@@ -132,14 +132,14 @@ MANY = 4096  # edges: so many are compared with each number; a search among more
 
 
 def places_among(g, out, edges, x, right):
-    """How many of the sorted edges [..., n] lie before each x [..., m], or not behind it (right). A NaN lies behind all."""
+    """Number of sorted edges [..., n] below each x [..., m]; with `right` also those equal to it. A NaN is above all."""
     if edges.shape[-1] > MANY:
         raise Unsupported(f"more than {MANY} edges")
     t = common(edges, x)
     edges, x = value(g, edges, t), value(g, x, t)
     edges = edges if edges.rank == 1 else g.reshape(edges, [*edges.shape[:-1], 1, edges.shape[-1]])
-    behind = g.op("gt" if right else "ge", edges, g.reshape(x, [*x.shape, 1]), dtype="bool")
-    return g.reshape(g.reduce("reduce_sum", g.cast(g.op("not", behind), dtype_of(out)), [-1], False), out.shape)
+    above = g.op("gt" if right else "ge", edges, g.reshape(x, [*x.shape, 1]), dtype="bool")
+    return g.reshape(g.reduce("reduce_sum", g.cast(g.op("not", above), dtype_of(out)), [-1], False), out.shape)
 
 
 @row(*overloads("searchsorted.Tensor"))
