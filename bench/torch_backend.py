@@ -13,7 +13,8 @@ against float64 over the largest magnitude, the time to the first result, and th
 A model gets --limit seconds; then it has failed. Exit code: 1 where a model failed, or an error is far beyond eager's.
 
 Run times are the best of the rounds and their median, in ms. nnc's
-seconds are those of lowering and nnc.compile; the rest of the first result is Dynamo, AOTAutograd, packing of weights and the run. Needs the package nnc in DIR or on
+seconds are those of lowering and nnc.compile; the rest of the first result is Dynamo, AOTAutograd, packing of weights and the run. CPU
+seconds have inductor's compilers in them only with TORCHINDUCTOR_COMPILE_THREADS=1. Needs the package nnc in DIR or on
 PYTHONPATH."""
 
 import argparse
@@ -331,7 +332,7 @@ def measure(name, a):
         if a.inductor:
             runs["inductor"] = torch.compile(model)
         for kind, f in runs.items():
-            start = time.perf_counter()
+            start, used = time.perf_counter(), sum(os.times()[:4])
             try:
                 y = tensors(f(*args, **kwargs))
             except Exception as e:
@@ -340,6 +341,7 @@ def measure(name, a):
                 row["inductor_failed"] = type(e).__name__
                 break
             row[kind + "_first"] = time.perf_counter() - start
+            row[kind + "_first_cpu"] = sum(os.times()[:4]) - used
             if kind == "eager":
                 want = y
             elif kind == "nnc":
@@ -373,9 +375,10 @@ def print_row(r):
         return
     what = "whole" if r["whole"] else "%d graphs, %d programs" % (r["graphs"], r["programs"])
     cells = " ".join("%s %.2f/%.2f" % (k, *r[k]) for k in ("eager", "nnc", "inductor") if k in r)
-    first = " ".join("%s %.2f" % (k, r[k + "_first"]) for k in ("nnc", "inductor") if k + "_first" in r) + " (%.2f nnc's)" % r["nnc_seconds"]
+    first = " ".join("%s %.2f/%.2f" % (k, r[k + "_first"], r.get(k + "_first_cpu", math.nan)) for k in ("nnc", "inductor") if k + "_first" in r)
+    first += " (%.2f nnc's)%s" % (r["nnc_seconds"], " inductor failed: " + r["inductor_failed"] if "inductor_failed" in r else "")
     print(
-        "%-38s %-22s error %.1e (eager %.1e)  first s: %s  ms: %s  %s"
+        "%-38s %-22s error %.1e (eager %.1e)  first s/CPU s: %s  ms: %s  %s"
         % (r["model"], what, r["error"], r["eager_error"], first, cells, ", ".join(r["missing"])),
         flush=True,
     )
@@ -490,8 +493,9 @@ def summarize(rows):
             print("%s / nnc: geometric mean %.2f of %d models; least %s" % (kind, mean_ratio(timed, kind), len(timed), least))
     both = [r for r in done if r.get("inductor_first")]
     if both:
-        seconds = [statistics.median(r[k + "_first"] for r in both) for k in ("nnc", "inductor")]
-        print("first result: median %.1f s, inductor %.1f s" % tuple(seconds))
+        for what, key in (("first result", "_first"), ("CPU time until then", "_first_cpu")):
+            seconds = [statistics.median(r.get(k + key, math.nan) for r in both) for k in ("nnc", "inductor")]
+            print("%s: median %.1f s, inductor %.1f s, of %d models" % (what, *seconds, len(both)))
 
 
 if __name__ == "__main__":

@@ -191,6 +191,9 @@ class Handle:
         self._as_parameter_ = ctypes.c_void_p(pointer)
         weakref.finalize(self, lambda *_: destroy(pointer), *needs)
 
+    def __reduce__(self):
+        raise TypeError("sessions, trainers and machines belong to their process: they cannot be copied or pickled")
+
 
 class Out:
     """A parameter through which a function returns a new object."""
@@ -237,6 +240,17 @@ def call(function, *arguments):
     Sink().call(function, *arguments)
 
 
+def path(file):
+    """A path as the library takes it."""
+    try:
+        name = os.fsencode(file)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"a path is expected: {error}") from None
+    if b"\0" in name or not name:
+        raise UsageError(f"{file!r} is no path")
+    return name
+
+
 # ---- options ------------------------------------------------------------------------------------
 
 machine_lock = threading.RLock()  # an nnc_env is used by one thread at a time
@@ -277,7 +291,7 @@ class Options:
         hints, known = [], False
         for kind, options in self.of.items():
             try:
-                call(getattr(lib, f"nnc_{kind}_options_set"), options, name.encode(), word.encode())
+                call(getattr(lib, f"nnc_{kind}_options_set"), options, name.encode(), os.fsencode(word))
             except UsageError as error:
                 if not str(error).startswith("no option is named"):
                     raise

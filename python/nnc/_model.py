@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ._lib import TEXT, ModelError, Options, Out, Sink, Text, UsageError, call, lib, machine_lock
+from ._lib import TEXT, ModelError, Options, Out, Sink, Text, UsageError, call, lib, machine_lock, path
 from ._report import Folder, flags_of, measured, report_by, source_of
 
 Tensor = collections.namedtuple("Tensor", "name dtype shape")
@@ -42,10 +42,13 @@ def _view(value, name):
     if isinstance(value, np.ndarray):
         return value, None
     if not hasattr(value, "__dlpack__"):
-        return np.asarray(value), None
+        try:
+            return np.asarray(value), None
+        except (RecursionError, TypeError, ValueError) as error:
+            raise UsageError(f"{name}: {error}") from None
     bits = None
     if hasattr(value, "detach"):  # a PyTorch tensor
-        value = value.detach()
+        value = value.detach().resolve_neg()  # DLPack has no such bit
         if str(value.dtype) == "torch.bfloat16":  # NumPy has none
             value, bits = value.contiguous().view(sys.modules["torch"].int16), "bf16"
     try:
@@ -59,7 +62,7 @@ def array_of(value, want, what="input"):
     if isinstance(value, (list, tuple, int, float)):
         try:
             array, bits = np.asarray(value, numpy_dtype(want.dtype)), None
-        except (OverflowError, TypeError, ValueError) as error:
+        except (OverflowError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"{what} {want.name}: {error}") from None
     else:
         array, bits = _view(value, f"{what} {want.name}")
@@ -218,13 +221,13 @@ class Model:
         """Computes the outputs: a tuple of arrays that also has their names (y["prob"], y.prob).
 
         arrays, named: an array for each input, by position or name: NumPy's, or anything with DLPack (PyTorch's CPU tensors) or the
-        buffer protocol, of the input's dtype and shape. out: arrays to write the outputs into, one for each in order.
+        buffer protocol, of the input's dtype and shape. out: an array to write the output into, or a list of one for each.
         Raises UsageError where an array is missing or of another dtype or shape, ModelError where an index is outside its table."""
         values = bind(self.inputs, arrays, named)
         if out is None:
             results = written = [np.empty(t.shape, numpy_dtype(t.dtype)) for t in self.outputs]
         else:
-            results = list(out)
+            results = list(out) if isinstance(out, (list, tuple)) else [out]
             written = [array_of(v, t, "output") for v, t in zip(results, self.outputs)]
             if len(results) != len(self.outputs):
                 raise UsageError(f"out: {len(results)} arrays for {len(self.outputs)} outputs: {', '.join(self._names)}")
@@ -252,10 +255,9 @@ class Model:
     def _ask(self, command, flags, **more):
         """The report of a command of the program on this model and the machine that it was compiled for."""
         folder = Folder()
-        file = folder.file("model.nnc")
-        folder.given[file] = "<model>"
+        file = folder.file("model.nnc", "<model>")
         self.save(file, embed=self._in_memory)
-        return measured(command, [file], flags_of({**self._machine, **flags}, folder.name), folder, **more)
+        return measured(command, [file], flags_of({**self._machine, **flags}, folder), folder, **more)
 
     def profile(self, **flags):
         """Measures where the time of a run goes, and what bounds it. flags: those of nnc profile: by="module", top=40, ..."""
@@ -282,13 +284,13 @@ class Model:
         """A stage of the compile as bytes: "graph", "plan", "kernels", "dot", "onnx"; "llvm", "asm" of a CPU's; "cuda", "ptx", "cubin"."""
         text = Text()
         with machine_lock:
-            call(lib.nnc_emit_text, self._env, self._artifact, stage.encode(), text)
+            call(lib.nnc_emit_text, self._env, self._artifact, str(stage).encode(errors="replace"), text)
         return bytes(text)
 
     def save(self, file, embed=True):
         """Writes the compiled model to a file, which nnc.load and the program nnc read. embed: with its weights; False: with
         references to the files they come from."""
-        call(lib.nnc_artifact_save, self._artifact, os.fsencode(file), embed)
+        call(lib.nnc_artifact_save, self._artifact, path(file), embed)
 
     def specialize(self, **options):
         """The model for other args or shapes: specialize(set={"batch": 8}), of ONNX models specialize(shapes={"x": (8, 3, 224, 224)}).
@@ -302,6 +304,17 @@ class Model:
         """Shares weights and what is made of them with another model, which has them at the same addresses. Before the first call."""
         lib.nnc_artifact_share(self._artifact, other._artifact)
 
+    def __copy__(self, memo=None):
+        return self
+
+    __deepcopy__ = __copy__
+
+    def __reduce__(self):  # for pickle: the file that save writes
+        folder = Folder()
+        self.save(folder.file("model.nnc"))
+        with open(folder.file("model.nnc"), "rb") as f:
+            return unpickled, (f.read(), self._machine)
+
     def __repr__(self):
         return f"<nnc.Model ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
 
@@ -310,6 +323,8 @@ def _add_weights(options, weights):
     """Adds a mapping's arrays to the options. Returns the arrays, which are read where they are."""
     kept = []
     for name, value in weights.items():
+        if not isinstance(name, str):
+            raise UsageError(f"weights: the name {name!r} is no string")
         array, dtype = _view(value, f"weight {name}")
         array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         try:
@@ -331,7 +346,7 @@ def open_model(model, weights, options, *kinds):
     given = Options(options if weights is None or in_memory else {**options, "weights": weights}, "env", "open", *kinds)
     kept = _add_weights(given.of["open"], weights) if in_memory else []
     out = Out()
-    call(lib.nnc_model_read, os.fsencode(name), data, len(data or b""), given.of["open"], out)
+    call(lib.nnc_model_read, path(name), data, len(data or b""), given.of["open"], out)
     return out.handle(lib.nnc_model_close, data, kept), given
 
 
@@ -347,7 +362,7 @@ def compile(model, args=None, *, weights=None, **options):
     options: those of nnc compile, with _ for -: set={"batch": 8}, shapes={"x": (8, 3, 224, 224)}, threads=2, target="cuda:sm_90",
     math="exact", precision="bf16", O=3, ...
     Raises ModelError with .file, .line, .layer where the model is wrong, UsageError where an option is, FitError, DeviceError."""
-    if hasattr(model, "named_parameters"):
+    if hasattr(model, "named_parameters") and not isinstance(model, type):
         from .torch import compile_module  # imports PyTorch
 
         if weights is not None:
@@ -367,10 +382,23 @@ def compile(model, args=None, *, weights=None, **options):
 def load(file, **options):
     """Loads a file that Model.save or nnc compile -o wrote. options: threads, target, ... of the machine.
     Raises ModelError where it is damaged or of another version, DeviceError where it is for another machine."""
-    given, out = Options(options, "env"), Out()
-    if os.path.isfile(file) and not lib.nnc_is_artifact(os.fsencode(file)):
+    return loaded(file, options)
+
+
+def loaded(file, options, *needs):
+    """The same; the model keeps `needs`."""
+    given, out, name = Options(options, "env"), Out(), path(file)
+    if os.path.isfile(name) and not lib.nnc_is_artifact(name):
         raise ModelError(f"{os.fspath(file)}: is no compiled model, as Model.save and nnc compile -o write them; nnc.compile reads models")
     with machine_lock:
         env = given.env()
-        call(lib.nnc_artifact_load, env, os.fsencode(file), out)
-    return Model(out.handle(lib.nnc_artifact_destroy, env), env, given.machine, True)
+        call(lib.nnc_artifact_load, env, name, out)
+    return Model(out.handle(lib.nnc_artifact_destroy, env, needs), env, given.machine, True)
+
+
+def unpickled(data, machine):
+    """A Model from the contents of a file that Model.save wrote. Its weights are read at the first call."""
+    folder = Folder()
+    with open(folder.file("model.nnc"), "wb") as f:
+        f.write(data)
+    return loaded(f.name, machine, folder)

@@ -31,6 +31,9 @@ class Report:
 
     __repr__ = __str__
 
+    def __getstate__(self):  # for copies and pickle
+        return {**self.__dict__, "_content": self.to_dict()}
+
     def to_dict(self):
         """The report as dicts, lists, strings and numbers, with the members that docs/formats.md lists."""
         if callable(self._content):
@@ -53,10 +56,29 @@ def report_by(function, *arguments):
     return Report(both[0], json.loads(both[1]))
 
 
+def plain(value, path=""):
+    """A part of a model's dict as JSON has it, NumPy's numbers and arrays as Python's."""
+    if isinstance(value, Mapping):
+        if wrong := [k for k in value if not isinstance(k, str)]:
+            report(3, f"<dict>: {path or '/'}: error: the key {wrong[0]!r} is no string")
+        return {k: plain(v, f"{path}/{k}") for k, v in value.items()}
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(v, f"{path}/{i}") for i, v in enumerate(value)]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    kind = type(value).__name__
+    report(3, f"<dict>: {path}: error: a value of type {kind} is not allowed; a model consists of dicts, lists, strings and numbers")
+
+
 def source_of(model):
     """(name for messages, the bytes or None for a file, extension) of what the user calls a model."""
     if isinstance(model, Mapping):
-        return "<dict>", json.dumps(model).encode(), ".json"
+        try:
+            return "<dict>", json.dumps(plain(model)).encode(), ".json"
+        except RecursionError:
+            report(3, "<dict>: error: the model contains itself")
     if hasattr(model, "SerializeToString"):
         return "<ModelProto>", model.SerializeToString(), ".onnx"
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -79,8 +101,8 @@ def flags_of(options, folder):
     for name, value in options.items():
         flag = f"-{name}" if name == "O" else f"--{name.replace('_', '-')}="
         if isinstance(value, Mapping) and any(hasattr(v, "__array__") and not isinstance(v, np.generic) for v in value.values()):
-            file = os.path.join(folder, f"{name}.npz")
-            np.savez(file, **{k: np.asarray(v) for k, v in value.items()})
+            file = folder.file(f"{name}.npz", f"<{name}>")
+            np.savez(file, **{k: np.asarray(v.detach() if hasattr(v, "detach") else v) for k, v in value.items()})
             yield flag + file
         elif value is True:
             yield flag.rstrip("=")
@@ -95,7 +117,7 @@ def run(command, files, flags, folder):
     folder: that of the files. A training prints its steps before it fails."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [program(), command, *files, *flags], stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
+        [program(), str(command), *files, *flags], stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
     ) as child:  # a session of its own: an interrupt comes once, from here
         try:
             text, said = map(folder.renamed, child.communicate())
@@ -115,18 +137,21 @@ class Folder:
         self.name, self.given = tempfile.mkdtemp(prefix="nnc-"), {}
         weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
 
-    def file(self, name):
-        return os.path.join(self.name, name)
+    def file(self, name, given=None):
+        """The path of a file; messages say `given` instead."""
+        path = os.path.join(self.name, name)
+        if given:
+            self.given[path] = given
+        return path
 
     def model(self, model, i=0):
         """The path of a model."""
         name, data, extension = source_of(model)
         if data is None:
             return name
-        file = self.file(f"model{i or ''}{extension}")
+        file = self.file(f"model{i or ''}{extension}", name)
         with open(file, "wb") as f:
             f.write(data)
-        self.given[file] = name
         return file
 
     def renamed(self, text):
@@ -152,7 +177,7 @@ def command(name, *models, **flags):
     inputs={"x": array}. to_dict() runs the command again, with --format=json. Raises what the command reports."""
     folder = Folder()
     files = [folder.model(m, i) for i, m in enumerate(models)]
-    given = list(flags_of(flags, folder.name))
+    given = list(flags_of(flags, folder))
     text, code = run(name, files, given, folder)
     return judged(Report(text, lambda: json.loads(run(name, files, [*given, "--format=json"], folder)[0])), name, code)
 
@@ -185,7 +210,7 @@ def sweep(*models, **flags):
     precision="f32,bf16"). flags: those of nnc sweep."""
     folder = Folder()
     files = [folder.model(m, i) for i, m in enumerate(models)]
-    return measured("sweep", files, flags_of(flags, folder.name), folder, "-o", html=True)
+    return measured("sweep", files, flags_of(flags, folder), folder, "-o", html=True)
 
 
 class Training(Report):
@@ -207,7 +232,7 @@ def train(model, data, **flags):
     folder = Folder()
     given = {name: value for name, value in flags.items() if value is not None}
     flags = {"data": data, "save": folder.file("trained.npz"), "log": folder.file("log.json"), **given}
-    text, _ = run("train", [folder.model(model)], flags_of(flags, folder.name), folder)
+    text, _ = run("train", [folder.model(model)], flags_of(flags, folder), folder)
     with open(flags["log"]) as f:
         rows = [json.loads(line) for line in f]
     save = os.fspath(flags["save"])

@@ -2,11 +2,10 @@
 
 import ctypes
 import math
-import os
 
 import numpy as np
 
-from ._lib import Out, Sink, UsageError, lib, machine_lock
+from ._lib import Out, Sink, UsageError, lib, machine_lock, path
 from ._model import address, bind, listed, numpy_dtype, open_model, tensors_of
 from ._report import Folder
 
@@ -63,7 +62,7 @@ class Trainer:
 
     @rate.setter
     def rate(self, value):
-        self._sink.call(lib.nnc_trainer_set_rate, self._trainer, value)
+        self._sink.call(lib.nnc_trainer_set_rate, self._trainer, float(value))
 
     def gradient(self, name):
         """With grad_inputs=True: the gradient of the last step's loss with respect to an input."""
@@ -76,7 +75,7 @@ class Trainer:
 
     def save(self, file):
         """Writes the weights and running statistics by name: .safetensors or .npz."""
-        self._sink.call(lib.nnc_trainer_save, self._trainer, os.fsencode(file))
+        self._sink.call(lib.nnc_trainer_save, self._trainer, path(file))
 
     def weights(self):
         """The weights and running statistics by name, as nnc.compile(weights=...) takes them."""
@@ -87,11 +86,11 @@ class Trainer:
 
     def write_checkpoint(self, file):
         """Writes all that the next step depends on but the data: .npz or .safetensors."""
-        self._sink.call(lib.nnc_trainer_write_checkpoint, self._trainer, os.fsencode(file))
+        self._sink.call(lib.nnc_trainer_write_checkpoint, self._trainer, path(file))
 
     def read_checkpoint(self, file):
         """Goes on from a checkpoint of the same model and options, with the same bits as if there had been one trainer."""
-        self._sink.call(lib.nnc_trainer_read_checkpoint, self._trainer, os.fsencode(file))
+        self._sink.call(lib.nnc_trainer_read_checkpoint, self._trainer, path(file))
 
     def __repr__(self):
         loss = "" if math.isnan(self.loss) else f", loss {self.loss:.6g}"

@@ -8,10 +8,10 @@
  *     nnc_session_create(env, a, &s, sink);
  *     nnc_session_input(s, 0, pixels, sink);  nnc_session_run(s, sink);  nnc_session_output(s, 0, logits, sink);
  *
- * Every function that can fail returns a status and appends located messages to the caller's sink (NULL: messages are dropped). The
- * caller owns objects returned by create, open, compile and load, and destroys them in reverse order. An env may be used by one thread
- * at a time; its sessions run concurrently, each from one thread. Options may be NULL for the defaults. All types are opaque: a program
- * built with this header runs with every later library of the same major version. */
+ * Functions that can fail return a status and append located messages to the caller's sink (NULL: dropped). The caller owns objects that
+ * create, open, compile and load return, and destroys them in reverse order. One thread at a time uses an env; its sessions run
+ * concurrently, each from one thread. A forked process may use objects that no other thread was in, on a CPU. Options may be NULL for the
+ * defaults. All types are opaque: a program built with this header runs with every later library of the same major version. */
 #ifndef NNC_H
 #define NNC_H
 

@@ -15,9 +15,9 @@
  * thread. A worker that finds itself on another member's core excludes the team's cores from its own affinity mask. The mask of the thread
  * that entered the team stays the user's. */
 #include "base/base.h"
+#include "base/lock.h"
 #include "base/signals.h"
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -71,16 +71,29 @@ static _Thread_local pid_t self; /* of the thread; 0: not asked yet */
 /* ---- forks ----------------------------------------------------------------------------------- */
 
 static uint32_t forks; /* changes only in a new process, which has one thread */
+static pthread_rwlock_t forking = PTHREAD_RWLOCK_INITIALIZER; /* readers hold locks */
+
+static void before_fork(void)
+{
+    pthread_rwlock_wrlock(&forking);
+}
+
+static void after_fork(void)
+{
+    pthread_rwlock_unlock(&forking);
+}
 
 static void note_fork(void)
 {
+    /* It counts threads of the parent that wait. */
+    forking = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
     forks++;
     self = 0;
 }
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(NULL, NULL, note_fork); /* fails only without memory */
+    (void)pthread_atfork(before_fork, after_fork, note_fork); /* fails only without memory */
 }
 
 uint32_t nnc_forks(void)
@@ -88,6 +101,19 @@ uint32_t nnc_forks(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, watch_forks);
     return forks;
+}
+
+void nnc_lock(pthread_mutex_t *m)
+{
+    (void)nnc_forks(); /* watches them from now on */
+    pthread_rwlock_rdlock(&forking);
+    pthread_mutex_lock(m);
+}
+
+void nnc_unlock(pthread_mutex_t *m)
+{
+    pthread_mutex_unlock(m);
+    pthread_rwlock_unlock(&forking);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

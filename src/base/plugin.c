@@ -1,10 +1,10 @@
 /* base/plugin.c -- plug-ins: libraries of nnc that are loaded when they are first needed, with the libraries that they stand for. */
 #include "base/base.h"
+#include "base/lock.h"
 #include "layout.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -180,14 +180,14 @@ static struct plugin *open_plugin(const char *name)
 
 void *nnc_plugin(const char *name, const char *symbol, const char **why)
 {
-    pthread_mutex_lock(&plugin_lock);
+    nnc_lock(&plugin_lock);
     struct plugin *p = open_plugin(name);
     void *found = p && p->handle ? dlsym(p->handle, symbol) : NULL;
     if (p && p->handle && !found)
         snprintf(p->why, sizeof p->why, "libnnc_%s.so lacks the symbol %s", name, symbol);
     if (!found && why)
         *why = p ? p->why : "too many plug-ins";
-    pthread_mutex_unlock(&plugin_lock);
+    nnc_unlock(&plugin_lock);
     return found;
 }
 
@@ -225,7 +225,7 @@ static void record_libraries(const char *name, nnc_cache *cache, nnc_hash128 key
 {
     NNC_LOCAL(nnc_text) t = {0};
     struct link_map *m = NULL;
-    pthread_mutex_lock(&plugin_lock);
+    nnc_lock(&plugin_lock);
     const struct plugin *p = open_plugin(name);
     if (p && p->handle && dlinfo(p->handle, RTLD_DI_LINKMAP, &m) != 0)
         m = NULL;
@@ -234,7 +234,7 @@ static void record_libraries(const char *name, nnc_cache *cache, nnc_hash128 key
     for (; m; m = m->l_next)
         if (m->l_name[0] == '/')
             nnc_printf(&t, "%llx %s\n", (unsigned long long)nnc_file_version(m->l_name), m->l_name);
-    pthread_mutex_unlock(&plugin_lock);
+    nnc_unlock(&plugin_lock);
     if (!t.oom && t.n)
         nnc_cache_put(cache, "plugin", key, nnc_text_str(&t), t.n + 1);
 }

@@ -6,7 +6,7 @@
  * uses a value of it. Not shared: state, except by executors that are created with another's, what several commands write, and results of
  * libraries' calls. */
 #include "runtime/exec.h"
-#include <pthread.h>
+#include "base/lock.h"
 #include <string.h>
 
 enum { BUCKETS = 1024 };
@@ -44,9 +44,9 @@ nnc_shared *nnc_shared_create(void)
 
 nnc_shared *nnc_shared_join(nnc_shared *s)
 {
-    pthread_mutex_lock(&s->lock);
+    nnc_lock(&s->lock);
     s->users++;
-    pthread_mutex_unlock(&s->lock);
+    nnc_unlock(&s->lock);
     return s;
 }
 
@@ -54,9 +54,9 @@ void nnc_shared_drop(nnc_shared *s)
 {
     if (!s)
         return;
-    pthread_mutex_lock(&s->lock);
+    nnc_lock(&s->lock);
     bool last = --s->users == 0;
-    pthread_mutex_unlock(&s->lock);
+    nnc_unlock(&s->lock);
     if (!last)
         return;
     pthread_mutex_destroy(&s->lock);
@@ -241,7 +241,7 @@ static bool take_values(nnc_exec *e, nnc_static *s)
 {
     const nnc_plan *p = e->p;
     bool ok = true;
-    pthread_mutex_lock(&e->shared->lock);
+    nnc_lock(&e->shared->lock);
     for (int i = 0; ok && i < p->n_tensor; i++) {
         const value *v = is_static(p, i) && !s[i].unknown && nnc_exec_owns(e, p->tensor[i].device)
                              ? find_value(e->shared, s[i].key, e->dev[p->tensor[i].device].api)
@@ -251,7 +251,7 @@ static bool take_values(nnc_exec *e, nnc_static *s)
             s[i].at = v->at;
         }
     }
-    pthread_mutex_unlock(&e->shared->lock);
+    nnc_unlock(&e->shared->lock);
     return ok;
 }
 
@@ -300,9 +300,9 @@ static nnc_status take_states(nnc_exec *e, nnc_static *s, const nnc_exec *from, 
                 p->tensor[t].name);
         s[root].found = true;
         s[root].at = base;
-        pthread_mutex_lock(&e->shared->lock);
+        nnc_lock(&e->shared->lock);
         bool ok = use_block(e, b);
-        pthread_mutex_unlock(&e->shared->lock);
+        nnc_unlock(&e->shared->lock);
         NNC_NEED(ok, sink);
     }
     return NNC_OK;
@@ -432,7 +432,7 @@ void nnc_exec_offer(nnc_exec *e)
 {
     const nnc_plan *p = e->p;
     const nnc_static *s = e->made;
-    pthread_mutex_lock(&e->shared->lock);
+    nnc_lock(&e->shared->lock);
     for (int i = 0; i < p->n_tensor; i++) {
         const dev *d = &e->dev[p->tensor[i].device];
         value **first = &e->shared->value[s[i].key.lo % BUCKETS];
@@ -445,7 +445,7 @@ void nnc_exec_offer(nnc_exec *e)
             *first = v;
         }
     }
-    pthread_mutex_unlock(&e->shared->lock);
+    nnc_unlock(&e->shared->lock);
 }
 
 /* Removes the block's values from a list. */
@@ -475,10 +475,10 @@ void nnc_exec_release(nnc_exec *e)
 {
     if (!e->shared)
         return;
-    pthread_mutex_lock(&e->shared->lock);
+    nnc_lock(&e->shared->lock);
     for (size_t i = 0; i < e->n_block; i++)
         if (--e->block[i]->users == 0)
             destroy_block(e->shared, e->block[i]);
-    pthread_mutex_unlock(&e->shared->lock);
+    nnc_unlock(&e->shared->lock);
     nnc_shared_drop(e->shared);
 }

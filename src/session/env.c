@@ -1,8 +1,8 @@
 /* session/env.c -- a machine: the target description of each device, the available engines, the kernel cache. Plug-ins are loaded on first
  * use: a run with a warm cache never loads LLVM. */
 #include "session/session.h"
+#include "base/lock.h"
 #include "engines/engines.h"
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ const nnc_emitter *nnc_env_emits(const nnc_env *e, const char **why)
 
 void nnc_env_settle(nnc_env *e)
 {
-    pthread_mutex_lock(&e->lock);
+    nnc_lock(&e->lock);
     const bool again = e->settled || !nnc_env_has_host(e);
     e->settled = true;
     if (!again)
@@ -31,7 +31,7 @@ void nnc_env_settle(nnc_env *e)
     for (int i = 0; i < e->n_target && !again; i++)
         if (e->target[i].host)
             nnc_target_restrict(&e->target[i], e->has_emitter);
-    pthread_mutex_unlock(&e->lock);
+    nnc_unlock(&e->lock);
 }
 
 #define TARGETS \

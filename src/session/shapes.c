@@ -2,6 +2,7 @@
  * from it read the model from the root's copy (base/given.h), and their weights from where the root has them. So they keep the root
  * alive. The root keeps recent ones, each until it is asked for no more and has no handle. */
 #include "session/session.h"
+#include "base/lock.h"
 #include <string.h>
 
 static nnc_artifact *root_of(nnc_artifact *a)
@@ -148,10 +149,10 @@ void nnc_artifact_destroy(nnc_artifact *a)
     if (!a)
         return;
     nnc_artifact *root = root_of(a);
-    pthread_mutex_lock(&root->lock);
+    nnc_lock(&root->lock);
     bool last = --root->handles <= 0;
     bool alone = a != root && --a->handles <= 0 && !a->kept;
-    pthread_mutex_unlock(&root->lock);
+    nnc_unlock(&root->lock);
     if (alone)
         destroy(a);
     for (int i = 0; last && i < NNC_RECENT; i++)
@@ -211,17 +212,17 @@ nnc_status nnc_artifact_for(
     put_key(&key, o);
     NNC_NEED(!key.oom, sink);
     NNC_TRY(check_env(e, root, sink));
-    pthread_mutex_lock(&root->lock);
+    nnc_lock(&root->lock);
     *out = take_recent(root, nnc_text_str(&key));
-    pthread_mutex_unlock(&root->lock);
+    nnc_unlock(&root->lock);
     if (*out)
         return NNC_OK;
     nnc_status st = make(e, root, o, nnc_text_str(&key), out, sink);
     if (st || !*out)
         return st;
-    pthread_mutex_lock(&root->lock);
+    nnc_lock(&root->lock);
     old = keep(root, *out);
-    pthread_mutex_unlock(&root->lock);
+    nnc_unlock(&root->lock);
     if (old)
         destroy(old);
     return NNC_OK;

@@ -1,7 +1,9 @@
 /* tests/base/base.c -- status and sink, arena, text, scanner, numbers, types. */
 #include "base/json_writer.h"
+#include "base/lock.h"
 #include "test.h"
 #include <dirent.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -557,6 +559,38 @@ TEST(team_in_a_forked_process_has_threads_of_its_own)
     }
     CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
     nnc_team_destroy(t);
+}
+
+static pthread_mutex_t short_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_locked;
+
+static void *hold_short_lock(void *ignored)
+{
+    nnc_lock(&short_lock);
+    atomic_store(&is_locked, true);
+    usleep(20000);
+    nnc_unlock(&short_lock);
+    return ignored;
+}
+
+TEST(forked_process_finds_no_lock_held)
+{
+    pthread_t holder;
+    int rc;
+    CHECK(pthread_create(&holder, NULL, hold_short_lock, NULL) == 0);
+    while (!atomic_load(&is_locked))
+        usleep(100);
+    const pid_t child = fork(); /* waits for the holder */
+    if (!child) {
+        alarm(60);
+        nnc_lock(&short_lock);
+        nnc_unlock(&short_lock);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
+    pthread_join(holder, NULL);
+    nnc_lock(&short_lock);
+    nnc_unlock(&short_lock);
 }
 #endif
 

@@ -5,6 +5,7 @@ import gc
 import json
 import pickle
 import threading
+import types
 import warnings
 import weakref
 
@@ -148,14 +149,30 @@ def test_outputs_into_the_callers_memory():
     assert result[0] is y and result[1] is z and (y == model(x)[0]).all()
     with pytest.raises(nnc.UsageError, match="contiguous"):
         model(x, out=(np.empty((4, 2), "f4").T, z))
-    with pytest.raises(nnc.UsageError, match="1 arrays for 2 outputs"):
-        model(x, out=(y,))
+    for one in ((y,), y):
+        with pytest.raises(nnc.UsageError, match="1 arrays for 2 outputs"):
+            model(x, out=one)
 
 
 def test_outputs_are_copied_and_pickled():
     y = nnc.compile(MATMUL, seed=1)(numbers(2, 3))
     for same in (copy.copy(y), copy.deepcopy(y), pickle.loads(pickle.dumps(y))):
         assert same.keys() == y.keys() and (same["relu.z"] == y["relu.z"]).all()
+
+
+def test_models_and_reports_are_copied_and_pickled():
+    x = numbers(2, 3)
+    model = nnc.compile(MATMUL, weights={"w": numbers(3, 4)}, threads=1)
+    assert copy.copy(model) is model and copy.deepcopy(model) is model
+    same = pickle.loads(pickle.dumps(model))
+    gc.collect()
+    assert (same(x)[0] == model(x)[0]).all() and same._machine == model._machine
+    for report in (model.memory(), nnc.command("show", DENSE)):
+        again = pickle.loads(pickle.dumps(report))
+        assert again.to_dict() == report.to_dict() and str(again) == str(report) and again.fits == report.fits
+    for other in (model.session(), nnc.Trainer(DENSE, optimizer="sgd", lr=0.1)):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            pickle.dumps(other)
 
 
 def test_outputs_without_elements():
@@ -223,6 +240,27 @@ def test_errors_are_located(tmp_path):
         nnc.compile(DENSE, weights={"fc.weight": np.zeros(3, "c8")})
     with pytest.raises(nnc.UsageError, match="int is no source of a model"):
         nnc.compile(3)
+    with pytest.raises(nnc.ModelError, match="contains itself"):
+        nnc.compile(DENSE | {"layers": (itself := []).append(itself) or itself})
+    for wrong in ({1: numbers(3, 4)}, {"w": [[1], [1, 2]]}):
+        with pytest.raises(nnc.UsageError, match="weight"):
+            nnc.compile(MATMUL, weights=wrong)
+    for f in (nnc.load, nnc.compile(MATMUL).save):
+        with pytest.raises(nnc.UsageError, match="a path is expected"):
+            f(None)
+        with pytest.raises(nnc.UsageError, match="is no path"):
+            f("a\0b")
+
+
+def test_numbers_of_numpy_in_a_dict():
+    n, shape = np.int64(4), np.array([2, 3])
+    net = types.MappingProxyType({"inputs": {"x": shape}, "layers": [{"op": "linear", "name": "fc", "out": n, "bias": np.bool_(False)}]})
+    model = nnc.compile(net)
+    assert model.inputs[0].shape == (2, 3) and model.outputs[0].shape == (2, 4)
+    for wrong, layer in (({"out": {3}}, "/layers/0/out"), ({"out": [1, b"2"]}, "/layers/0/out/1"), ({"out": 3, 4: 5}, "/layers/0")):
+        with pytest.raises(nnc.ModelError) as caught:
+            nnc.compile({"inputs": {"x": [2, 3]}, "layers": [{"op": "linear", **wrong}]})
+        assert (caught.value.file, caught.value.layer) == ("<dict>", layer)
 
 
 def test_wrong_inputs():

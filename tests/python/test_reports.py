@@ -82,8 +82,9 @@ def test_train(tmp_path):
     assert kept.weights is None and kept.losses == trained.losses
     again = nnc.compile(NET, set={"batch": 256}, weights=tmp_path / "w.safetensors")
     assert (again(x)[0] == y).all()
-    with pytest.raises(nnc.Error, match="target"):
-        nnc.train(NET, {"x": x})
+    for data in ({"x": x}, {"x": x, "target": target[1:]}):
+        with pytest.raises(nnc.Error, match="^<data>:.* target"):
+            nnc.train(NET, data)
     with pytest.raises(nnc.DiffersError, match="finite"):
         nnc.train(NET, {"x": x, "target": target}, epochs=6, lr=1e30)
 
@@ -168,6 +169,7 @@ def test_tensors_of_pytorch():
     out = model(x, out=(y, z))
     assert out[0] is y
     torch.testing.assert_close(y, (x @ w).detach())
+    assert (model(torch._neg_view(x))[0] == -model(x)[0]).all()
     half = nnc.compile(MATMUL.replace("f32", "bf16"), weights={"w": w.bfloat16()})
     y, z = y.bfloat16(), z.bfloat16()
     half(x.bfloat16(), out=(y, z))

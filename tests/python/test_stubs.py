@@ -1,11 +1,22 @@
 """The stubs have the public names, methods and parameters of the package."""
 import ast
+import functools
+import importlib
 import inspect
 from pathlib import Path
 
-import nnc
+import pytest
 
-STUBS = ast.parse(Path(nnc.__file__).with_suffix(".pyi").read_text())
+
+@pytest.fixture(params=["nnc", "nnc.torch"])
+def stubbed(request):
+    """A module, and the definitions in its stubs by name."""
+    if request.param == "nnc.torch":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    module = importlib.import_module(request.param)
+    body = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text()).body
+    names = {n.target.id: n for n in body if isinstance(n, ast.AnnAssign) and n.target.id in module.__all__}
+    return module, names | {n.name: n for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
 
 
 def parameters(function):
@@ -14,24 +25,30 @@ def parameters(function):
     return [n.arg for n in names]
 
 
-def test_public_names():
-    defined = {n.name: n for n in STUBS.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
-    assert sorted(defined) == sorted(nnc.__all__)
+def test_public_names(stubbed):
+    module, defined = stubbed
+    assert sorted(defined) == sorted(module.__all__)
     for name, node in defined.items():
         if isinstance(node, ast.FunctionDef):
-            assert parameters(node) == list(inspect.signature(getattr(nnc, name)).parameters), name
+            assert parameters(node) == list(inspect.signature(getattr(module, name)).parameters), name
+        if not isinstance(node, ast.AnnAssign):
+            assert getattr(module, name).__doc__, name
 
 
-def test_methods_and_docstrings():
-    for node in STUBS.body:
+def test_methods_and_docstrings(stubbed):
+    module, defined = stubbed
+    for node in defined.values():
         if not isinstance(node, ast.ClassDef) or node.name == "Tensor":
             continue
-        made = getattr(nnc, node.name)
-        stubbed = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+        made = getattr(module, node.name)
+        methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
         public = [n for n, f in vars(made).items() if inspect.isfunction(f) and not n.startswith("_")]
-        assert set(public) <= set(stubbed), node.name
-        for name, f in stubbed.items():
-            assert parameters(f) == list(inspect.signature(getattr(made, name)).parameters), (node.name, name)
-        for name in [*public, None]:
-            assert (getattr(made, name) if name else made).__doc__, (node.name, name)
-    assert all(getattr(nnc, name).__doc__ for name in nnc.__all__)
+        assert set(public) <= set(methods), node.name
+        data = {n for n, f in vars(made).items() if isinstance(f, property) and not f.fset}
+        assert not data & {n.target.id for n in node.body if isinstance(n, ast.AnnAssign)}, "can be set by the stubs alone"
+        for name, f in methods.items():
+            found = inspect.getattr_static(made, name)
+            if not isinstance(found, (property, functools.cached_property)):
+                assert parameters(f) == list(inspect.signature(getattr(made, name)).parameters), (node.name, name)
+        for name in public:
+            assert getattr(made, name).__doc__, (node.name, name)

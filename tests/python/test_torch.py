@@ -2,10 +2,14 @@
 
 import os
 import random
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.nn.functional as F  # noqa: E402
@@ -86,6 +90,24 @@ def test_shifts():
 
 def test_round_to_decimals():
     check(lambda x: (x.round(decimals=2), x.round(decimals=-1), x.round(decimals=0)), some(3, 4) * 100)
+
+
+NUMBERS = torch.tensor([0.0, 1, -1, 0.3, -0.3, 0.999, -0.999, 1e-4, 2, 3.5, -3.5, 7.3, -30.2, 1e8, torch.inf, -torch.inf, torch.nan])
+
+
+@pytest.mark.parametrize("name", ["erfc", "erfinv", "lgamma", "digamma", "signbit"])
+def test_special_functions(name):
+    f = getattr(torch, name)
+    for x in (NUMBERS, some(3, 4), some(3, 4).half(), some(40, 40).tanh()):
+        check(f, x)
+    check(f, NUMBERS.double(), whole=name == "signbit")
+
+
+def test_small_and_large_results_of_special_functions():
+    check(lambda x: (x.erfc().log(), (x + 0.1).lgamma() / x, x.tanh().erfinv()), torch.linspace(0.1, 9, 90))
+    check(lambda a, b: a.hypot(b), NUMBERS[:, None], NUMBERS)
+    check(lambda a: (a.hypot(a * 0.5), (a * 1e-30).hypot(a * 1e-30) * 1e30, (a * 1e30).hypot(a) * 1e-30), some(3, 4))
+    check(lambda a, b: (a.signbit(), b.signbit()), I, I > 0)
 
 
 UNARY = """relu sigmoid tanh exp exp2 expm1 sin cos tan atan sinh cosh abs neg floor ceil round trunc erf isnan isinf square
@@ -189,6 +211,30 @@ def test_binary(name, dtype):
 def test_bits(name):
     check(getattr(torch, name), I, I + 3)
     check(getattr(torch, name), I > 0, I > 3)
+
+
+def test_places_among_edges():
+    edges, x = torch.tensor([-1.0, 0, 0.5, 0.5, 2]), torch.cat([some(20), torch.tensor([0.5, -1, 2, INF, -INF, torch.nan])])
+    for right in (False, True):
+        check(lambda x, e: (torch.bucketize(x, e, right=right), torch.searchsorted(e, x, right=right, out_int32=True)), x, edges)
+    rows, x = some(3, 7), some(3, 5, seed=1)
+    check(lambda e, x: (torch.searchsorted(e, x), torch.searchsorted(e, x, side="right")), rows.sort(-1)[0], x)
+    check(lambda e, x: torch.searchsorted(e, x, sorter=e.argsort(-1)), rows, x)
+    check(lambda x: torch.bucketize(x, torch.tensor([-1, 3, 5])), I)
+    check(lambda x: torch.bucketize(x, torch.arange(5000.0)) + 1, x, whole=False)
+
+
+def test_by_rank():
+    x = some(4, 7, 6)
+    check(lambda x: (x.median(), *x.median(1), *x.median(-1, keepdim=True), *x.kthvalue(3), *x.kthvalue(4, 0, keepdim=True)), x)
+    x[0, 2, 1] = torch.nan
+    check(lambda x: (x.median(), *x.median(1), x[1].median()), x)
+    check(lambda x: (*x.median(0)[:1], x.kthvalue(2, 1)[0]), I)
+    check(lambda x: x.histc(7, -1, 2), torch.cat([some(90), torch.tensor([-1, 2.0, torch.nan, 2.01])]))
+
+
+def test_masked_scatter():
+    check(lambda x, m: (x.masked_scatter(m, x.flatten() + 1), x.masked_scatter(m[:, :1], x * 2)), M, M > 0)
 
 
 def test_mixed_dtypes():
@@ -430,6 +476,7 @@ def test_matmul():
         some(4, 5),
         some(5, 6),
     )
+    check(lambda c, a, b: torch.addmv(c, a, b, beta=2, alpha=0.5), some(4), some(4, 5), some(5))
 
 
 class Unpool(nn.Module):
@@ -731,6 +778,66 @@ def test_channels_last():
     check(lambda x: x[:, :, ::2].transpose(1, 2) * 2, x)
 
 
+ON_GPU = """
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import nnc.torch as nt
+
+CUDA = torch.device("cuda", 0)
+
+
+class OnGpu(torch.Tensor):  # stands for one; PyTorch needs no CUDA for it
+    device = property(lambda self: CUDA)
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+plain_to = torch.Tensor.to
+
+
+def to(t, device, *args, **kwargs):
+    cpu = plain_to(t.as_subclass(torch.Tensor), "cpu", *args, **kwargs)
+    return cpu.as_subclass(OnGpu) if torch.device(device).type == "cuda" else cpu
+
+
+def f(w, x):
+    y = F.conv2d(x, w, padding=1).relu()
+    return y, y.mean((2, 3)).softmax(-1), (x + 1).contiguous(memory_format=torch.channels_last)
+
+
+w, x = torch.randn(8, 3, 3, 3), torch.randn(2, 3, 16, 16).contiguous(memory_format=torch.channels_last)
+with FakeTensorMode(), torch.no_grad():
+    examples = [torch.empty_strided(v.shape, v.stride(), device=CUDA) for v in (w, x)]
+    traced = make_fx(f, decomposition_table=nt.decompositions())(*examples)
+torch.Tensor.to = to
+with torch.no_grad():
+    run = nt.Compiled(traced, frozenset({0}), {})
+    for _ in range(2):
+        got = run([v.as_subclass(OnGpu) for v in (w, x)])
+        assert all(y.device == CUDA for y in got)
+        for y, want in zip(got, f(w, x), strict=True):
+            assert y.stride() == want.stride()
+            torch.testing.assert_close(y.cpu(), want, rtol=1e-4, atol=1e-4)
+assert nt.reports[-1].whole, nt.reports
+(variant,) = run.variants[((2, 3, 16, 16),)]
+assert b"__global__" in variant.memory.emit("cuda")
+"""
+
+
+def test_tensors_of_a_gpu(tmp_path):
+    """On the fake of CUDA; tensors of PyTorch say that they lie on a GPU."""
+    fake = Path(os.environ.get("NNC_BUILD", ROOT / "build")).resolve() / "cuda_fake"
+    if not fake.is_dir():
+        pytest.skip("the fake of CUDA is not built")
+    kernels = os.environ.get("FAKE_CUDA_KERNELS", str(tmp_path))
+    given = {"PYTHONPATH": str(ROOT / "python"), "NNC_CUDA_PATH": str(fake), "FAKE_CUDA_KERNELS": kernels}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", ON_GPU], env={**os.environ, **given}, check=True, timeout=300)
+
+
 def test_wrong_options_are_errors():
     with pytest.raises(Exception, match="did you mean math"), torch.no_grad():
         compiled(lambda x: x + 1, options={"mat": "exact"})(some(3))
@@ -880,6 +987,8 @@ def test_export_of_control_flow_is_an_error():
         nnc.compile(nn.Linear(3, 4))
     with pytest.raises(nnc.UsageError, match="not of a function"):
         nnc.compile(lambda x: x, (some(3),))
+    with pytest.raises(nnc.UsageError, match="weight is on the device meta"):
+        nnc.compile(nn.Linear(3, 4, device="meta"), (some(2, 3),))
 
 
 def test_export_of_results_that_are_no_tensors():

@@ -28,9 +28,9 @@ import nnc
 from nnc._lib import machine_lock
 
 from .graph import Unsupported
-from .layers import ROWS
 from .lower import Lowering, split
 from .ops import aten
+from .special import ROWS
 
 __all__ = ["Report", "backend", "compile_module", "reports"]
 
@@ -241,8 +241,8 @@ def compile_graph(gm, example_inputs, options):
 
 
 def decompositions():
-    """Those of aten ops that are not in the table; two of them PyTorch counts as core."""
-    more = get_decompositions([aten.grid_sampler_2d, aten._native_batch_norm_legit_functional])
+    """Those of aten ops that are not in the table; `more` of them PyTorch counts as core."""
+    more = get_decompositions([aten.grid_sampler_2d, aten._native_batch_norm_legit_functional, aten.addmv])
     return {op: f for op, f in (*core_aten_decompositions().items(), *more.items()) if op not in ROWS}
 
 
@@ -252,6 +252,8 @@ def compile_module(module, args=(), kwargs=None, **options):
     Its inputs have the names of forward's parameters, its outputs are y0, y1, ... in the order in which they occur in the result, which
     None is not counted in.
     Raises nnc.UsageError, which names the ops, where nnc cannot express the module, or PyTorch cannot export it."""
+    if empty := [name for name, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]:
+        raise nnc.UsageError(f"{empty[0]} is on the device meta, without numbers: use module.to_empty(device='cpu') and load_state_dict")
     recurrent = any(isinstance(m, torch.nn.RNNBase) for m in module.modules())  # only strict export can
     args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (tuple(args), kwargs))  # one tensor given twice is two inputs
     try:

@@ -9,7 +9,6 @@ from .ops import TABLE, aten, gather, moments, overloads, pair, row, scaled, sel
 
 ROWS = TABLE  # those of ops.py and of this file
 
-
 # ---- contractions
 
 

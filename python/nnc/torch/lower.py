@@ -9,8 +9,8 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.utils import _pytree as pytree
 
 from .graph import Graph, Unsupported, Value, memory_order
-from .layers import ROWS
 from .ops import aten, torch_dtype
+from .special import ROWS
 
 
 @dataclass
