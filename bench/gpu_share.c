@@ -61,7 +61,7 @@ static double executions(
     cu_contract x;
     cu_ctile tile;
     if (g->cls == KC_contract && cu_contract_of(k, &x) && cu_contract_tile(g, &x, &tile)) {
-        const double steps = (double)nnc_align_up(x.k, CU_CONTRACT_TERMS);
+        const double steps = (double)nnc_align_up(x.k, tile.terms);
         return id == x.w            ? (double)g->blocks * g->vec * steps
                : id < s->body1      ? (double)g->blocks * g->group * steps
                : in->at.k[x.column] ? (double)(x.m * x.n)

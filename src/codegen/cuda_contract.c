@@ -6,8 +6,8 @@
  *       prologue of x, rounded, to shared memory; a barrier.
  *     for each 16 rows of a warp: sums to shared memory, then neighbouring columns to a thread; epilogue.
  *
- * A thread loads 8 terms of every (threads / 4)-th row of the tile. A row of shared memory has 32 terms and a gap of 8. Rows beyond the end
- * are copies of the last row, terms beyond the end zeros. */
+ * A thread loads 8 terms of each `every`-th row of the tile. A row of shared memory has a block of terms and a gap of 8. Rows beyond the
+ * end are copies of the last row, terms beyond the end zeros. */
 #include "codegen/cuda.h"
 
 typedef struct contract {
@@ -17,7 +17,7 @@ typedef struct contract {
     bool copies; /* x is a load: copied as w is */
     bool in_rows; /* the prologue's text names axes of rows */
     const char *row, *column, *term; /* names of the axes; row: NULL */
-    int units; /* rows of x that a thread loads */
+    int units, every; /* rows of x that a thread loads, and from one to the next */
 } contract;
 
 static const nnc_kstage *stage_of(const cu *c)
@@ -100,7 +100,7 @@ static void row_offsets(cu *c, const contract *x)
             cu_line(c, "int at_%d[%d];", i, x->units);
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int u = 0; u < %d; u++) {", x->units);
-    cu_line(c, "const int row = unit + u * %d;", c->g->threads / 4);
+    cu_line(c, "const int row = unit + u * %d;", x->every);
     clamped_row(c, x, "p", "row");
     place_rows(c, x, "p");
     for (int32_t i = s->body0; i < s->body1; i++)
@@ -122,7 +122,7 @@ static void row_offsets(cu *c, const contract *x)
 static void load_rows(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
-    const bool whole = x->is.k % CU_CONTRACT_TERMS == 0;
+    const bool whole = x->is.k % x->tile.terms == 0;
     if (!x->copies && !whole)
         cu_open(c, "if (%s < %lld) {", x->term, (long long)x->is.k);
     cu_line(c, "#pragma unroll");
@@ -136,11 +136,11 @@ static void load_rows(cu *c, const contract *x)
                 x->term);
         else if (whole)
             cu_line(c, "nnc_copy16(to + (unit + u * %d) * %d + term, %s + at_%d[u] + %s, true);",
-                c->g->threads / 4, CU_CONTRACT_LINE, b, i, x->term);
+                x->every, x->tile.pitch, b, i, x->term);
         else
             cu_line(c,
                 "nnc_copy16(to + (unit + u * %d) * %d + term, %s + at_%d[u] + (in ? %s : 0), in);",
-                c->g->threads / 4, CU_CONTRACT_LINE, b, i, x->term);
+                x->every, x->tile.pitch, b, i, x->term);
     }
     cu_close(c, "}");
     if (!x->copies && !whole)
@@ -151,10 +151,10 @@ static void load_rows(cu *c, const contract *x)
 static void store_rows(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
-    const bool whole = x->is.k % CU_CONTRACT_TERMS == 0;
+    const bool whole = x->is.k % x->tile.terms == 0;
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int u = 0; u < %d; u++) {", x->units);
-    cu_line(c, "const int row = unit + u * %d;", c->g->threads / 4);
+    cu_line(c, "const int row = unit + u * %d;", x->every);
     if (x->in_rows) {
         clamped_row(c, x, "p", "row");
         place_rows(c, x, "p");
@@ -168,7 +168,7 @@ static void store_rows(cu *c, const contract *x)
     cu_section(c, s, 0, x->value + 1);
     cu_line(c, "z = %n;", x->value);
     cu_close(c, "}");
-    cu_line(c, "nnc_store<%d>(to + row * %d + term, z);", CU_CONTRACT_VEC, CU_CONTRACT_LINE);
+    cu_line(c, "nnc_store<%d>(to + row * %d + term, z);", CU_CONTRACT_VEC, x->tile.pitch);
     cu_close(c, "}");
 }
 
@@ -177,13 +177,13 @@ static void store_rows(cu *c, const contract *x)
 static void load_columns(cu *c, const contract *x)
 {
     const nnc_kins *w = &c->k->ins[x->is.w];
-    const int each = c->g->threads / 4, units = c->g->vec / each;
+    const int units = c->g->vec / x->every;
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int u = 0; u < %d; u++) {", units);
-    cu_line(c, "const int row = unit + u * %d, %s = left + row;", each, x->column);
+    cu_line(c, "const int row = unit + u * %d, %s = left + row;", x->every, x->column);
     cu_line(c, "const bool has = in && %s < %lld;", x->column, (long long)x->is.n);
     cu_line(c, "nnc_copy16(to + (%d + row) * %d + term, %s + (has ? %a : 0), has);", c->g->group,
-        CU_CONTRACT_LINE, c->buf_name[w->buf], &w->at);
+        x->tile.pitch, c->buf_name[w->buf], &w->at);
     cu_close(c, "}");
     cu_line(c, "nnc_commit();");
 }
@@ -192,20 +192,20 @@ static void multiply(cu *c, const contract *x)
 {
     const int wide = x->tile.wide;
     cu_line(c, "#pragma unroll");
-    cu_open(c, "for (int k = 0; k < %d; k += 16) {", CU_CONTRACT_TERMS);
+    cu_open(c, "for (int k = 0; k < %d; k += 16) {", x->tile.terms);
     cu_line(c, "nnc_vec<unsigned, 4> a[2];");
     cu_line(c, "#pragma unroll");
     cu_line(c, "for (int i = 0; i < 2; i++)");
     cu_line(c,
         "    a[i] = nnc_matrices(from + (down + 16 * i + lane %% 16) * %d + k + lane / 16 * 8);",
-        CU_CONTRACT_LINE);
+        x->tile.pitch);
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int j = 0; j < %d; j++) {", wide / 16);
     cu_line(c,
         "const auto b = nnc_matrices(from + (%d + across + 16 * j + lane %% 8 + lane / 16 * 8) * "
         "%d "
         "+ k + lane / 8 %% 2 * 8);",
-        c->g->group, CU_CONTRACT_LINE);
+        c->g->group, x->tile.pitch);
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int i = 0; i < 2; i++) {");
     cu_line(c, "nnc_mma<%s>(sum[i][2 * j], a[i], b[0], b[1]);", cu_storage(x->is.type));
@@ -218,12 +218,12 @@ static void multiply(cu *c, const contract *x)
 static void steps(cu *c, const contract *x)
 {
     const char *type = cu_storage(x->is.type);
-    const int tile = (c->g->group + c->g->vec) * CU_CONTRACT_LINE;
-    const int64_t n = nnc_ceildiv(x->is.k, CU_CONTRACT_TERMS);
+    const int tile = (c->g->group + c->g->vec) * x->tile.pitch;
+    const int64_t n = nnc_ceildiv(x->is.k, x->tile.terms);
     cu_line(c, "float sum[2][%d][4] = {};", x->tile.wide / 8);
     cu_open(c, "for (int step = 0; step <= %lld; step++) {", (long long)n);
     cu_line(c, "%s *const to = tiles + step %% 2 * %d;", type, tile);
-    cu_line(c, "const int %s = step * %d + term;", x->term, CU_CONTRACT_TERMS);
+    cu_line(c, "const int %s = step * %d + term;", x->term, x->tile.terms);
     cu_open(c, "if (step < %lld) {", (long long)n);
     cu_line(c, "const bool in = %s < %lld;", x->term, (long long)x->is.k);
     load_rows(c, x);
@@ -343,7 +343,8 @@ static void place(cu *c, const contract *x)
         cu_line(c, "const int first = (int)blockIdx.x * %d, left = 0;", c->g->group);
     cu_line(c, "const int down = warp / %d * %d, across = warp %% %d * %d;", x->tile.across,
         CU_CONTRACT_ROWS, x->tile.across, x->tile.wide);
-    cu_line(c, "const int unit = t / 4, term = t %% 4 * %d;", CU_CONTRACT_VEC);
+    cu_line(c, "const int unit = t / %d, term = t %% %d * %d;", x->tile.threads, x->tile.threads,
+        CU_CONTRACT_VEC);
     cu_line(c, "NNC_DYNAMIC(shared);");
     cu_line(c, "%s *const tiles = reinterpret_cast<%s *>(shared);", cu_storage(x->is.type),
         cu_storage(x->is.type));
@@ -358,7 +359,8 @@ void cu_contracts(cu *c)
     }
     x.column = c->axis_name[x.is.column];
     x.term = c->axis_name[x.is.term];
-    x.units = 4 * c->g->group / c->g->threads;
+    x.every = c->g->threads / x.tile.threads;
+    x.units = c->g->group / x.every;
     find_prologue(c, &x);
     place(c, &x);
     row_offsets(c, &x);

@@ -77,7 +77,7 @@ static bool is_elementwise(const pass *p, const nnc_node *d, const nnc_node *c, 
         return false;
     for (int k = 0; k < d->n_in; k++) {
         const nnc_type *x = type_of(p, d->in[k]);
-        if (nnc_kdtype((nnc_dtype)x->dtype) != DT_f32 || !nnc_type_is_dense(x) ||
+        if (nnc_kdtype((nnc_dtype)x->dtype) != DT_f32 ||
             (!is_alike(x, t) && nnc_type_numel(x) >= nnc_type_numel(t)))
             return false;
         if (is_alike(x, t) && (*full)++ == 0)
@@ -111,8 +111,8 @@ static int64_t take_before(pass *p, uint32_t i, int source, run *r)
         v = first;
     }
     const nnc_node *d = def_of(p, v);
-    const bool kernel =
-        nnc_op_class(d->op) != CL_leaf && d->op != OP_fused && !is_contraction(p, d);
+    const bool kernel = nnc_op_class(d->op) != CL_leaf && d->op != OP_fused &&
+                        !nnc_is_in_place(d) && !is_contraction(p, d);
     if (n == 0 || (kernel && full < 2 && edit_only_user(p, v)))
         return 0;
     while (n > 0)

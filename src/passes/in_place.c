@@ -23,7 +23,7 @@
 
 enum {
     GPU_ALIGN = 64
-}; /* alignment of parts in bytes on a GPU, the same that cuBLASLt is told for every tensor */
+}; /* alignment of parts and their rows in bytes on a GPU, the same that cuBLASLt is told for every tensor */
 
 typedef struct parts {
     pass *p;
@@ -52,10 +52,20 @@ static const nnc_node *in_epilogue(pass *p, nnc_ref v)
     return p->will_run[PASS_fuse_epilogue] ? epilogue_of(p, v) : NULL;
 }
 
-/* May a part of type t not begin at byte `at` of node n's tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
+/* May a part of type t not begin at byte `at` of node n's tensor? On a GPU each contiguous run of a part is aligned as tensors are, so that
+ * kernels access it in the same vectors and sectors. */
 static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64_t at)
 {
-    return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
+    const int64_t size = nnc_dtype_size(t->dtype);
+    int64_t stride[NNC_MAX_RANK];
+    bool gaps = false, bad = at % GPU_ALIGN != 0;
+    nnc_type_strides(t, stride);
+    for (int i = t->rank; i-- > 0;) {
+        const int d = t->order[i];
+        bad = bad || (gaps && t->dim[d] > 1 && stride[d] * size % GPU_ALIGN);
+        gaps = gaps || t->gap[d];
+    }
+    return bad && target_of(p, n)->kind == NNC_T_cuda;
 }
 
 /* At level 1, which keeps every bit: does n sum over axes that a kernel merges or vectorises only if its operand has no gaps? */
@@ -214,13 +224,13 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
            !is_contraction(p, d) && edit_only_user(p, v) && !in_epilogue(p, v);
 }
 
-/* Number of values that concat n consists of. */
-static int pieces(const pass *p, const nnc_node *n)
+/* Number of values that a kernel of concat n loads: those of concats that only n reads. */
+static int pieces(pass *p, const nnc_node *n)
 {
     int sum = 0;
     for (int k = 0; k < n->n_in; k++) {
         const nnc_node *d = def_of(p, n->in[k]);
-        sum += d->op == OP_concat ? pieces(p, d) : 1;
+        sum += d->op == OP_concat && edit_only_user(p, n->in[k]) ? pieces(p, d) : 1;
     }
     return sum;
 }
@@ -366,7 +376,8 @@ static const char *choose_way(const parts *s, const nnc_node *n, how *way)
     pass *p = s->p;
     use_of result = use_of_result(s, n);
     int64_t all = concat_ns(p, n);
-    int64_t ns = !result.fused ? all : result.ns ? result.ns : all / 2; /* saved */
+    const int64_t moves = nnc_max64(all - nnc_target_start_ns(target_of(p, n), 1), 0);
+    int64_t ns = !result.fused ? all : result.ns ? result.ns : moves / 2; /* saved */
     int64_t size = nnc_dtype_size(type_of(p, n->out)->dtype);
     double total = (double)bytes_of(p, n->out);
     int copies = 0;
@@ -378,7 +389,7 @@ static const char *choose_way(const parts *s, const nnc_node *n, how *way)
         nnc_type t = part_type(p, n, k);
         int64_t at = (s->place[n->out].at + part_at(p, n, k)) * size;
         if (misplaced(p, n, &t, at))
-            return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
+            return "on a GPU parts and their rows begin at multiples of 64 bytes";
         way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
         copies += way[k] == COPIED;
         int64_t share = (int64_t)((double)all * (double)nnc_type_bytes(&t) / total);
@@ -574,7 +585,7 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
         nnc_type_set_part(&type[o], x);
         place[o] = (nnc_place){s->place[n->in[0]].root, s->place[n->in[0]].at + at};
         if (misplaced(p, n, &type[o], place[o].at * size))
-            return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
+            return "on a GPU parts and their rows begin at multiples of 64 bytes";
         at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
         const char *why = reader_objects(s, n->out + o, &type[o], n);
         if (why)

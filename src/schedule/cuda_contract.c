@@ -5,7 +5,7 @@
  * Examples are a linear layer and a 1x1 convolution of channels-last images, with any elementwise ops before and after the sum. A block of
  * threads computes a tile of `group` rows by `vec` columns.
  *
- *     for blocks of 32 terms, of which the next is loaded while one is multiplied:
+ *     for blocks of 32 * flight terms, of which the next is loaded while one is multiplied:
  *       prologue(x) and w, rounded to 16 bits, to shared memory. Each warp multiplies 32 rows by some of the columns (mma.m16n8k16).
  *     sums through shared memory to threads that have neighbouring columns; epilogue; stores.
  *
@@ -20,7 +20,8 @@ enum {
     LEAST_ROWS = 32,
     LEAST_COLUMNS = 8,
     LEAST_SM = 80,
-    RESIDENT = 512 /* threads of an SM, for their loads in flight */
+    RESIDENT = 512, /* threads of an SM, for their loads in flight */
+    MOST_AHEAD = 8 /* bytes of loads in flight for a term: 32 registers of a thread */
 };
 
 /* ---- what the kernel computes ---- */
@@ -171,6 +172,9 @@ bool cu_contract_of(const nnc_kernel *k, cu_contract *x)
     if (!is_of_type(k, x->x, x->type) || !is_simple(k, &k->stage[k->n_stage - 1]) ||
         x->m < LEAST_ROWS || x->n < LEAST_COLUMNS)
         return false;
+    for (int32_t i = 0; i < x->x; i++)
+        if (cu_contract_ahead(k, x, i))
+            x->ahead += nnc_dtype_size(stored_type(k, &k->ins[i]));
     bool *cone = nnc_calloc((size_t)k->n_ins, sizeof *cone);
     const bool ok = cone && has_rows(k, x, cone);
     nnc_free(cone);
@@ -183,20 +187,25 @@ bool cu_contract_tile(const nnc_kgrid *g, const cu_contract *x, cu_ctile *t)
 {
     const int warps = g->threads / 32;
     if ((g->group != 64 && g->group != 128) || (g->vec != 32 && g->vec != 64 && g->vec != 128) ||
-        (g->threads != 128 && g->threads != 256))
+        (g->threads != 128 && g->threads != 256) ||
+        (g->flight != 1 && g->flight != 2 && g->flight != 4) ||
+        (g->flight > 1 && g->flight * x->ahead > MOST_AHEAD))
         return false;
     t->down = g->group / CU_CONTRACT_ROWS;
     if (warps % t->down)
         return false;
     t->across = warps / t->down;
     t->wide = g->vec / t->across;
-    if (t->wide < 16 || t->wide > 64 || 4 * g->vec % g->threads)
+    t->terms = CU_CONTRACT_TERMS * g->flight;
+    t->threads = t->terms / CU_CONTRACT_VEC;
+    t->pitch = t->terms + CU_CONTRACT_VEC;
+    if (t->wide < 16 || t->wide > 64 || t->threads * g->vec % g->threads)
         return false;
     t->line = t->wide + 8; /* so that rows begin in different banks */
     t->lanes = 8;
     while (x->n % t->lanes)
         t->lanes /= 2;
-    const int64_t tiles = 2 * (int64_t)(g->group + g->vec) * CU_CONTRACT_LINE * 2,
+    const int64_t tiles = 2 * (int64_t)(g->group + g->vec) * t->pitch * 2,
                   sums = (int64_t)warps * 16 * t->line * 4;
     t->shared = nnc_max64(tiles, sums);
     return true;
@@ -206,8 +215,8 @@ bool cu_contract_derive(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_contract x;
     cu_ctile t;
-    if (!cu_contract_of(k, &x) || g->axis != x.column || g->flight != 1 || g->split != 1 ||
-        g->keep || g->park || g->spill || !cu_contract_tile(g, &x, &t))
+    if (!cu_contract_of(k, &x) || g->axis != x.column || g->split != 1 || g->keep || g->park ||
+        g->spill || !cu_contract_tile(g, &x, &t))
         return false;
     g->index = 32;
     g->shared = t.shared;
@@ -217,12 +226,17 @@ bool cu_contract_derive(const nnc_kernel *k, nnc_kgrid *g)
 
 /* ---- time ---- */
 
-/* Bytes of the buffers, each once. */
+/* Bytes that are accessed of the buffers, each once. */
 static int64_t buffer_bytes(const nnc_kernel *k)
 {
     int64_t bytes = 0;
-    for (int b = 0; b < k->n_buf; b++)
-        bytes = nnc_add_sat(bytes, nnc_mul_sat(k->buf[b].numel, nnc_dtype_size(k->buf[b].dtype)));
+    for (int b = 0; b < k->n_buf; b++) {
+        int64_t n = 0;
+        for (int32_t i = 0; i < k->n_ins; i++)
+            if ((k->ins[i].op == KO_load || k->ins[i].op == KO_store) && k->ins[i].buf == b)
+                n = nnc_max64(n, cu_elements(k, &k->ins[i]));
+        bytes = nnc_add_sat(bytes, nnc_mul_sat(n, nnc_dtype_size(k->buf[b].dtype)));
+    }
     return bytes;
 }
 
@@ -254,11 +268,12 @@ static double contract_ns(const nnc_kernel *k, const void *of, const nnc_target 
     const double clock = (double)nnc_max64(t->clock_hz, 1), lanes = NNC_SM_lanes,
                  rate = nnc_gpu_price[NNC_G_contract_rate] *
                         (double)nnc_target_peak_flops(t, x->type, false) / 2 / (double)sms / clock,
-                 step = (double)g->group * CU_CONTRACT_TERMS *
+                 step = (double)g->group * tile.terms *
                         (g->vec / rate + elementwise(k, 0, x->x) / lanes),
                  end = (double)g->group * g->vec * elementwise(k, x->sum + 1, k->n_ins) / lanes,
-                 steps = (double)nnc_ceildiv(x->k, CU_CONTRACT_TERMS),
-                 wait = nnc_gpu_price[NNC_G_contract_step],
+                 steps = (double)nnc_ceildiv(x->k, tile.terms),
+                 wait = nnc_gpu_price[NNC_G_contract_step] +
+                        (g->flight - 1) * nnc_gpu_price[NNC_G_contract_more],
                  busy = steps * step + end, /* of the SM; blocks wait while others are */
         alone = nnc_gpu_price[NNC_G_contract_start] + steps * wait + busy,
                  clocks = (double)nnc_ceildiv(each, n) * fmax((double)n * busy, alone),
@@ -286,9 +301,10 @@ bool cu_contract_fits(const nnc_kernel *k, const nnc_target *t)
 bool cu_contract_choose(nnc_kernel *k, const nnc_target *t)
 {
     static const struct {
-        int16_t rows, columns, threads;
-    } shape[] = {{128, 128, 256}, {128, 64, 256}, {128, 32, 128}, {64, 128, 128}, {64, 64, 128},
-        {64, 32, 128}};
+        int16_t rows, columns, threads, flight;
+    } shape[] = {{128, 128, 256, 1}, {128, 64, 256, 1}, {128, 32, 128, 1}, {64, 128, 128, 1},
+        {64, 64, 128, 1}, {64, 32, 128, 1}, {64, 64, 128, 2}, {64, 32, 128, 2}, {64, 64, 128, 4},
+        {64, 32, 128, 4}};
     cu_contract x;
     nnc_kgrid grid[NNC_COUNT(shape)];
     if (t->sm < LEAST_SM || !cu_contract_of(k, &x))
@@ -300,6 +316,7 @@ bool cu_contract_choose(nnc_kernel *k, const nnc_target *t)
         grid[i].group = shape[i].rows;
         grid[i].vec = shape[i].columns;
         grid[i].threads = shape[i].threads;
+        grid[i].flight = shape[i].flight;
         grid[i].regs = NNC_SM_registers / RESIDENT;
     }
     return nnc_cuda_fastest(k, t, grid, NNC_COUNT(shape), contract_ns, &x) < INFINITY;

@@ -9,8 +9,7 @@
 
 enum { UNKNOWN_COST = 30 };
 
-/* Elements that the instruction accesses in all executions of its stage. A repeated index counts once. */
-static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
+int64_t cu_elements(const nnc_kernel *k, const nnc_kins *in)
 {
     const bool any = nnc_kins_index(in) >= 0;
     const int64_t n = any ? INT64_MAX : nnc_kernel_points(k, nnc_affine_axes(&in->at));
@@ -20,7 +19,7 @@ static int64_t elements_of(const nnc_kernel *k, const nnc_kins *in)
 /* Does the L2 cache keep data until a later stage reads it again? For rows: those that run at a time. For columns: the whole tensor. */
 static bool near(const nnc_kernel *k, const nnc_target *t, const nnc_kins *in)
 {
-    const int64_t bytes = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
+    const int64_t bytes = nnc_mul_sat(cu_elements(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
     const int64_t part = k->grid.cls == KC_row && k->grid.blocks > 0
                              ? nnc_mul_sat(bytes / k->grid.blocks, 2 * (int64_t)t->sms)
                              : bytes;
@@ -41,14 +40,14 @@ static int64_t moved_bytes(const nnc_kernel *k, const nnc_target *t)
         const nnc_kins *in = &k->ins[i];
         if ((in->op != KO_load && in->op != KO_store) || k->buf[in->buf].role == KB_tmp)
             continue;
-        int64_t n = nnc_mul_sat(elements_of(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
+        int64_t n = nnc_mul_sat(cu_elements(k, in), nnc_dtype_size(k->buf[in->buf].dtype));
         bool held = false;
         int64_t before =
             0; /* bytes that an earlier load has read, such as the first element of a row */
         for (int j = 0; j < i && in->op == KO_load; j++)
             if (k->ins[j].op == KO_load && k->ins[j].buf == in->buf) {
                 const int64_t b =
-                    nnc_mul_sat(elements_of(k, &k->ins[j]), nnc_dtype_size(k->buf[in->buf].dtype));
+                    nnc_mul_sat(cu_elements(k, &k->ins[j]), nnc_dtype_size(k->buf[in->buf].dtype));
                 before = nnc_min64(nnc_max64(before, b), n);
                 held = held || (rows && k->grid.keep > 0 && r.held[j]);
             }

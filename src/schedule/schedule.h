@@ -174,6 +174,8 @@ bool cu_steps_derive(const nnc_kernel *k, nnc_kgrid *g);
 /* Nanoseconds of a scheduled recurrence, all steps, without the launch. */
 int64_t cu_steps_ns(const nnc_kernel *k, const nnc_target *t);
 int64_t cu_cost(const nnc_kins *in); /* cost of an instruction, in multiply-adds */
+/* Elements that access `in` touches in all executions of its stage; repeated indices count once. */
+int64_t cu_elements(const nnc_kernel *k, const nnc_kins *in);
 /* Offset in shared memory of the partial results of reduction id; id = k->n_ins: total size in bytes. */
 int64_t cu_step_part(const nnc_kernel *k, const nnc_kgrid *g, int32_t id);
 
@@ -195,8 +197,7 @@ int64_t cu_scatter_rows(const cu_scatter *s, const nnc_kgrid *g); /* rows of one
 /* cuda_contract.c: contractions on tensor cores, of class `contract`. */
 enum {
     CU_CONTRACT_VEC = 8,    /* terms of an access */
-    CU_CONTRACT_TERMS = 32, /* of a block of terms */
-    CU_CONTRACT_LINE = 40,  /* elements from one row to the next in shared memory: the rows of a fragment are in different banks */
+    CU_CONTRACT_TERMS = 32, /* of a block of terms, times `flight` */
     CU_CONTRACT_ROWS = 32   /* rows of a warp */
 };
 typedef struct cu_contract {
@@ -205,12 +206,15 @@ typedef struct cu_contract {
     int32_t sum, x, w;      /* reduction; its factors: of a row, a load or rounded to `type`; of a column, a load */
     nnc_dtype type;         /* f16 or bf16 */
     int64_t m, n, k;        /* rows, columns, terms */
+    int ahead;              /* bytes of a term that wait in registers for the ops before the product */
 } cu_contract;
 typedef struct cu_ctile {
     int down, across;       /* warps of a block */
     int wide;               /* columns of a warp */
     int line;               /* f32 elements from one row of its sums to the next in shared memory */
     int lanes;              /* columns of an access of the epilogue */
+    int terms, threads;     /* of a block of terms; that load a row of it */
+    int pitch;              /* elements from one row of a block of terms to the next: the rows of a fragment are in different banks */
     int64_t shared;         /* bytes */
 } cu_ctile;
 bool cu_contract_of(const nnc_kernel *k, cu_contract *x); /* false: the kernel is no such contraction */

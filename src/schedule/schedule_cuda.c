@@ -263,9 +263,10 @@ static bool rows_planned(cu_rows *r, const nnc_kernel *k, nnc_kgrid *g)
 static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r = {0};
-    if (g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 || g->keep > MAX_KEEP ||
-        g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
-        (g->vec > 1 && finds_places(k)) || cu_part_bytes(k) * g->threads * g->vec > 48 << 10)
+    if (cu_rows_mixed(k) || g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 ||
+        g->keep > MAX_KEEP || g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) ||
+        k->axis[g->axis].extent % g->vec || (g->vec > 1 && finds_places(k)) ||
+        cu_part_bytes(k) * g->threads * g->vec > 48 << 10)
         return false;
     int64_t n = cu_points(k, g->axis, g->vec);
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
@@ -287,10 +288,10 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r = {0};
     int rows = g->threads / g->group;
-    if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
-        g->keep > MAX_KEEP || g->park < 0 || (g->park > 0 && g->park >= g->keep) || g->vec > 16 ||
-        (g->vec & (g->vec - 1)) || g->spill > 1 ||
-        (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
+    if (cu_rows_mixed(k) || g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 ||
+        g->flight != 1 || g->keep > MAX_KEEP || g->park < 0 ||
+        (g->park > 0 && g->park >= g->keep) || g->vec > 16 || (g->vec & (g->vec - 1)) ||
+        g->spill > 1 || (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
     int64_t n = cu_points(k, -1, 1);
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && n > 0;
@@ -318,29 +319,20 @@ static bool derive_attend(const nnc_kernel *k, nnc_kgrid *g)
 
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
 {
+    static bool (*const derive[])(const nnc_kernel *, nnc_kgrid *) = {[KC_point] = derive_point,
+        [KC_tile] = derive_tile,
+        [KC_row] = derive_row,
+        [KC_column] = derive_column,
+        [KC_steps] = cu_steps_derive,
+        [KC_scatter] = cu_scatter_derive,
+        [KC_attend] = derive_attend,
+        [KC_contract] = cu_contract_derive};
     g->finish = g->shared = g->work = 0;
     if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
         g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
         g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > NNC_SM_registers)
         return false;
-    bool ok = false;
-    if (g->cls == KC_point)
-        ok = derive_point(k, g);
-    if (g->cls == KC_tile)
-        ok = derive_tile(k, g);
-    if (g->cls == KC_row)
-        ok = !cu_rows_mixed(k) && derive_row(k, g);
-    if (g->cls == KC_column)
-        ok = !cu_rows_mixed(k) && derive_column(k, g);
-    if (g->cls == KC_steps)
-        ok = cu_steps_derive(k, g);
-    if (g->cls == KC_scatter)
-        ok = cu_scatter_derive(k, g);
-    if (g->cls == KC_attend)
-        ok = derive_attend(k, g);
-    if (g->cls == KC_contract)
-        ok = cu_contract_derive(k, g);
-    return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
+    return g->cls != KC_none && derive[g->cls](k, g) && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
 double nnc_cuda_fastest(nnc_kernel *k, const nnc_target *t, const nnc_kgrid *all, int n,
@@ -728,17 +720,14 @@ static void choose_none(nnc_kernel *k)
 bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
 {
     k->sched = nnc_cuda_sched(k);
+    static bool (*const of_form[])(nnc_kernel *, const nnc_target *) = {
+        cu_steps_choose, cu_scatter_choose, nnc_attend_schedule, cu_contract_choose};
     k->grid.oom = false;
-    choose_none(k);
-    if (cu_steps_choose(k, t))
-        return true;
-    if (choose_none(k), cu_scatter_choose(k, t))
-        return true;
-    choose_none(k);
-    if (nnc_attend_schedule(k, t))
-        return !k->grid.oom;
-    if (choose_none(k), cu_contract_choose(k, t))
-        return !k->grid.oom;
+    for (size_t i = 0; i < NNC_COUNT(of_form); i++) {
+        choose_none(k);
+        if (of_form[i](k, t))
+            return !k->grid.oom;
+    }
     choose_none(k);
     nnc_walk walk;
     if (nnc_walk_of(k, &walk)) {

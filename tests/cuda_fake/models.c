@@ -1,16 +1,38 @@
 /* tests/cuda_fake/models.c -- models on the fake GPU: `nnc compare` against the float64 reference, plans of several streams. */
 #include "fake.h"
+#include "plan/plan.h"
 #include "session/session.h"
+#include "target/target.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+static const char *target = "cuda";
+static bool gaps; /* the plan has parts with gaps */
+
 static nnc_env *env(void)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &e, test_sink));
     return e;
+}
+
+/* Writes a machine file of an H200 whose memory is slow and whose launches take no time, so that small models are planned as large ones
+ * are. */
+static bool write_slow(const char *path)
+{
+    nnc_target t;
+    NNC_LOCAL(nnc_text) text = {0};
+    if (nnc_target_cuda(&t, "cuda:sm_90", test_sink) != NNC_OK)
+        return false;
+    t.copy_bytes_s = 100000000;
+    t.launch_ns = 1;
+    nnc_target_print_json(&text, &t);
+    nnc_target_deinit(&t);
+    FILE *f = fopen(path, "w");
+    const bool ok = f && fputs(nnc_text_str(&text), f) >= 0;
+    return (!f || !fclose(f)) && ok;
 }
 
 static bool no_compiler(void)
@@ -26,6 +48,18 @@ static void check_end(const char *what)
     char why[512];
     if (fake_end(why))
         test_fail(__FILE__, __LINE__, "%s: %s", what, why);
+}
+
+static bool has_gaps(nnc_env *e, nnc_model *m, const nnc_compile_options *o)
+{
+    nnc_artifact *a = NULL;
+    int n = 0;
+    CHECK_OK(nnc_compile(e, m, o, &a, test_sink));
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    for (int i = 0; p && i < p->n_tensor; i++)
+        n += !nnc_type_is_dense(&p->tensor[i].type);
+    nnc_artifact_destroy(a);
+    return n > 0;
 }
 
 /* Compares on the fake with this seed and precision; `args` are n pairs of name and value. */
@@ -52,6 +86,8 @@ static void compare_at(int level, nnc_precision precision, const char *file, con
     if (!agrees)
         test_fail(__FILE__, __LINE__, "%s differs\n%s", what, nnc_text_str(&t));
     CHECK(fake_count.launches + fake_count.library_calls > 0);
+    if (e && m && gaps)
+        CHECK(has_gaps(e, m, &o.compile));
     nnc_text_deinit(&t);
     nnc_model_close(m);
     nnc_env_destroy(e);
@@ -107,6 +143,25 @@ TEST(compare_products_of_one_row)
         compare_in(p, "models/mlp.json", mlp, NNC_COUNT(mlp), 4, 1);
         compare_in(p, "models/efficientnet_b0.json", image, NNC_COUNT(image), 5, 2 - half);
     }
+}
+
+/* Channels last, parts have gaps: of the kernels that write and read them. */
+TEST(compare_parts_with_gaps)
+{
+    static const nnc_arg small[] = {{"batch", "2"}, {"image", "32"}, {"growth", "32"},
+        {"start", "64"}, {"layers1", "3"}, {"layers2", "1"}, {"layers3", "1"}, {"layers4", "1"},
+        {"classes", "8"}};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/nnc-slow-%d.json", (int)getpid());
+    if (no_compiler())
+        return;
+    CHECK(write_slow(path));
+    target = path;
+    gaps = true;
+    compare_in(NNC_PRECISION_f16, "models/densenet121.json", small, NNC_COUNT(small), 3, 2);
+    target = "cuda";
+    gaps = false;
+    remove(path);
 }
 
 /* Concats whose operands lie in their result, and in 16 bits, channels last, some that do not. */

@@ -1,6 +1,7 @@
 /* tests/cudac/contract.c -- contractions on tensor cores (schedule/cuda_contract.c). Covers full and partial tiles, every kind of prologue
  * and epilogue, f16 and bf16. Also faults that must be found, what is no such contraction, and kernels from files. */
 #include "ct.h"
+#include "schedule/schedule.h"
 
 #include <string.h>
 
@@ -32,6 +33,7 @@ typedef struct at {
     after after;
     const char *type;
     int sms;
+    int more; /* channels of the tensors that the source and the results are parts of, beyond theirs */
 } at;
 
 static void put_before(
@@ -121,26 +123,47 @@ static void put_graph(nnc_text *t, const at *c)
     put_after(t, c, y, column, row, image);
 }
 
+/* Makes value v a part of a tensor of more channels, as an operand of a concat in place is. */
+static void set_part(nnc_graph *f, nnc_ref v, const at *c)
+{
+    nnc_type *t = &f->value[v].type, whole = *t;
+    whole.dim[c->conv ? 1 : 2] += c->more;
+    nnc_type_set_part(t, &whole);
+}
+
 static void add(ct_set *s, const at *c)
 {
     NNC_LOCAL(nnc_text) t = {0};
     s->sums = true;
     s->sms = c->sms;
     put_graph(&t, c);
-    ct_add_fused(s, nnc_text_str(&t));
+    nnc_graph *g = ct_parse(nnc_text_str(&t)), *f = g ? ct_fuse(g) : NULL;
+    if (f && c->more) {
+        set_part(f, f->node[0].out, c); /* the source is the first operand */
+        for (uint32_t o = 0; o < f->n_output; o++)
+            set_part(f, f->output[o], c);
+    }
+    if (f)
+        ct_add_graph(s, f);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(f);
 }
 
-static void check(const at *c, int n)
+/* Returns the set of the numbers of blocks of terms in flight, as bits. */
+static unsigned check(const at *c, int n)
 {
     ct_set s = {0};
+    unsigned flights = 0;
     for (int i = 0; i < n; i++) {
         add(&s, &c[i]);
         CHECK_INT(s.n, i + 1);
         if (s.n == i + 1 && s.k[i]->grid.cls != KC_contract)
             test_fail(
                 __FILE__, __LINE__, "case %d: schedule %s", i, nnc_kclass_names[s.k[i]->grid.cls]);
+        flights |= s.n == i + 1 ? 1u << s.k[i]->grid.flight : 0;
     }
     ct_all_agree(&s);
+    return flights;
 }
 
 TEST(contractions)
@@ -165,8 +188,16 @@ TEST(contractions)
         {true, 3, 21, 16, 40, PLAIN, EACH, "f16", 0},
         {false, 2, 40, 72, 72, GATE, AGAIN, "f16", 0},
         {true, 1, 25, 40, 40, SUM, AGAIN, "bf16", 1},
+        {true, 1, 40, 520, 64, SUM, GELU, "bf16", 0},
+        {false, 1, 70, 264, 30, PLAIN, SILU, "f16", 0},
+        /* parts of larger tensors */
+        {true, 2, 24, 64, 64, SCALE, BIAS, "f16", 0, 32},
+        {true, 3, 13, 40, 24, CAST, SILU, "bf16", 1, 24},
+        {false, 2, 40, 72, 72, GATE, TENSOR, "f16", 0, 8},
+        {true, 2, 30, 304, 40, GATE, WIDE, "f16", 0, 16},
+        {false, 3, 33, 48, 33, PLAIN, EACH, "bf16", 8, 40},
     };
-    check(c, NNC_COUNT(c));
+    CHECK_INT(check(c, NNC_COUNT(c)), 1 << 1 | 1 << 2 | 1 << 4);
 }
 
 static int draw(int *i, int n)
@@ -189,8 +220,9 @@ TEST(drawn_contractions)
             .before = (before)draw(&r, CAST + 1),
             .after = (after)draw(&r, EACH + 1),
             .type = draw(&r, 2) ? "f16" : "bf16",
-            .sms = sms[draw(&r, NNC_COUNT(sms))]};
-    check(c, NNC_COUNT(c));
+            .sms = sms[draw(&r, NNC_COUNT(sms))],
+            .more = 8 * draw(&r, 5)};
+    (void)check(c, NNC_COUNT(c));
 }
 
 /* ---- what is planted is found ---------------------------------------------------------------- */
@@ -243,21 +275,29 @@ static void misaligned(char *text)
 
 static void all_terms(char *text) /* those beyond the end take part */
 {
-    replace(text, "const bool in = r0 < 40;", "const bool in = r0 < 64;");
+    static const char in[] = "const bool in = r0 < ";
+    char *p = strstr(text, in);
+    CHECK(p != NULL);
+    if (p)
+        p[strlen(in)] = '9';
 }
 
 TEST(contraction_faults_are_found)
 {
-    static const at c = {true, 3, 13, 40, 24, GATE, SILU, "f16", 0};
+    static const at c[] = {
+        {true, 3, 13, 168, 24, GATE, SILU, "f16", 1}, {true, 3, 13, 296, 24, GATE, SILU, "f16", 0}};
     static void (*const edit[])(char *) = {NULL, no_block_barriers, no_wait, late_wait, one_buffer,
         no_warp_barriers, other_half, misaligned, all_terms};
     char why[256] = "";
-    for (size_t i = 0; i < NNC_COUNT(edit); i++) {
+    for (size_t i = 0; i < NNC_COUNT(c) * NNC_COUNT(edit); i++) {
         ct_set s = {0};
-        add(&s, &c);
+        const size_t e = i % NNC_COUNT(edit);
+        add(&s, &c[i / NNC_COUNT(edit)]);
         CHECK_INT(s.n, 1);
-        if (s.n == 1 && ct_build(&s, edit[i]) && ct_run(&s, 0, test_seed, why) != !edit[i])
-            test_fail(__FILE__, __LINE__, "fault %d: %s", (int)i, edit[i] ? "not found" : why);
+        if (s.n == 1)
+            CHECK(s.k[0]->grid.flight * CU_CONTRACT_TERMS < c[i / NNC_COUNT(edit)].terms);
+        if (s.n == 1 && ct_build(&s, edit[e]) && ct_run(&s, 0, test_seed, why) != !edit[e])
+            test_fail(__FILE__, __LINE__, "fault %d: %s", (int)i, edit[e] ? "not found" : why);
         ct_set_deinit(&s);
     }
 }

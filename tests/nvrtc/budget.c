@@ -292,7 +292,8 @@ static const char *check_contract(const nnc_kernel *k, const nnc_cubin_kernel *c
     cu_ctile t;
     if (!cu_contract_of(k, &x) || !cu_contract_tile(&k->grid, &x, &t))
         return "is no contraction";
-    const int products = 2 * 2 * t.wide / 8, before = 4 * k->grid.group / k->grid.threads * 8,
+    const int products = t.terms / 16 * 2 * t.wide / 8,
+              before = t.threads * k->grid.group / k->grid.threads * 8,
               after = 2 * 16 * t.wide / 32;
     double body = 0, post = 0;
     for (int i = 0; i < k->n_ins; i++)

@@ -21,6 +21,8 @@ static const struct {
     {128, 784, 240, 40, 64, 64, "f16", "%u = mul %x, %g", "%y = add %s, %b"},
     {128, 196, 512, 512, 128, 128, "f16", "%t = sub %x, %g\n%u = relu %t",
         "%t2 = add %s, %b\n%y = relu %t2"},
+    {2, 49, 1152, 192, 64, 32, "f16", "%u = mul %x, %g", "%y = add %s, %b"},
+    {2, 49, 320, 128, 64, 32, "bf16", "%u = identity %x", "%y = silu %s"},
 };
 
 static const nnc_kernel *kernel_of(size_t i, const nnc_target *t, nnc_arena *a)
