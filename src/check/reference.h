@@ -21,8 +21,8 @@ typedef struct nnc_reference {
 nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
 void nnc_reference_deinit(nnc_reference *r);
 /* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements.
- * Elements that rounding makes finite, infinite or NaN where float64 has another of these are open: a partial result leaves the range of
- * its dtype, or an operand the domain of a function. They are added to r->open. */
+ * Elements that rounding makes finite, infinite or NaN where float64 has another of these are open, and are added to r->open. There a
+ * partial result leaves the range of its dtype, or an operand the domain of a function. */
 nnc_status nnc_reference_conditioning(nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
     nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;
 #define FAST_ERROR 0x1p-15 /* relative, of functions under --math=fast */

@@ -235,8 +235,8 @@ static void narrow(prec *s, uint32_t i)
     edit_refresh(p, i);
 }
 
-/* Under --math=fast, gelu of a product takes its tanh form, within 5e-4 of the exact one: a GPU's library computes it in 16 bits in the
- * product's epilogue, instead of a kernel that reads and writes the result again. */
+/* Under --math=fast, gelu of a product takes its tanh form, within 5e-4 of the exact one. A GPU's library computes it in 16 bits in the
+ * product's epilogue, so that no kernel reads and writes the result again. */
 static bool take_tanh(const prec *s, uint32_t i)
 {
     pass *p = s->p;

@@ -313,8 +313,8 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     return before == 1 && !last;
 }
 
-/* Does each reader of v address memory with gaps, or copy it in any case? On a GPU also under another shape: an attention, or the kernel
- * that transposes for one, reads the parts of query, key and value where they are. */
+/* Does each reader of v address memory with gaps, or copy it in any case? On a GPU also under another
+ * shape: an attention reads the parts of query, key and value where they are. So does the kernel that transposes for one. */
 static bool readers_take_gaps(const pass *p, nnc_ref v)
 {
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {

@@ -342,7 +342,7 @@ static void repair(packer *p, int order, int64_t least)
 /* ---- threads' caches ---------------------------------------------------------------------------------------------
  * Thread i of n computes part i of a result, counted in bytes. A line of a cache that another core wrote costs several times what one of
  * the core's own does, for stores as for loads. So a block is moved, within the size that was found, to where each thread finds lines
- * that it wrote last: mostly to where the middles of two blocks coincide. */
+ * that it wrote last. That is mostly where the middles of two blocks coincide. */
 
 enum {
     RECENT = 12, /* blocks before one whose lines are likely to be in a core's cache still */
