@@ -268,7 +268,7 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     }
 }
 
-/* True when merging node n with the movement d before it would need an additional copy: n is now a free view of d's result, which others
+/* True when merging node n with the movement d before it would need an additional copy. n is now a free view of d's result, which others
  * use too. */
 static bool costs_a_copy(pass *p, const nnc_node *n, const nnc_node *d)
 {

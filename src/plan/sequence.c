@@ -701,9 +701,9 @@ static void find_senders(const walk *w, bool *leads, bool *sends)
         }
 }
 
-/* In the backward pass, moves gradients of weights and other nodes that no other device waits for after the next node that is sent, if that
- * is one of the next few. Otherwise a device that needs another's gradients at each layer would also wait for its gradients of weights.
- * Only a few nodes are moved, in order, since their operands stay in memory until then. */
+/* In the backward pass, moves nodes that no other device waits for, such as gradients of weights. They go after the next node that is sent,
+ * if that is one of the next few. Otherwise a device that needs another's gradients at each layer would also wait for its gradients of
+ * weights. Only a few nodes are moved, in order, since their operands stay in memory until then. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
     enum { AHEAD = 8 };

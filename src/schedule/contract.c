@@ -296,7 +296,7 @@ static bool streams_results(const nnc_kernel *k, const product *p, const nnc_tar
 }
 
 /* The tile of axis u: at most `fits` and about `most` points. If few rows divide unevenly over threads, but panels evenly, threads get
- * whole panels: each panel is read once, and each thread computes all of a cheap prologue. */
+ * whole panels. Each panel is read once, and each thread computes all of a cheap prologue. */
 static int64_t even_points(const nnc_kernel *k, const product *p, int u, int n, int64_t fits,
     int64_t most, int64_t panels, const nnc_target *t)
 {
@@ -405,7 +405,7 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t)
     return sums * 4 <= most_sums(t) ? 4 : sums * 2 <= most_sums(t) ? 2 : 1;
 }
 
-/* Number of vectors at once along own axis v of a kernel whose points run in order, if its sums are for neighbours along v; otherwise 0. */
+/* Number of vectors at once along own axis v, in a kernel with points in order and sums for neighbours along v; otherwise 0. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int sums = sums_in_order(k);
