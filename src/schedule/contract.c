@@ -30,7 +30,7 @@ static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
     return nnc_affine_axes(&in->at) & ((1u << k->n_outer) - 1);
 }
 
-/* The load behind a factor's casts; -1: none. */
+/* The load that a factor is, apart from casts; -1: none. */
 static int32_t load_of(const nnc_kernel *k, int32_t id)
 {
     while (id >= 0 && k->ins[id].op == KO_sop && k->ins[id].sop == SC_cast)
