@@ -4,8 +4,8 @@
  *
  *   by index    Program order.
  *   on demand   Depth first from the nodes without consumers, those nearest to the inputs first. Of a node's operands, the farthest from
- *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. Of operands
- *               without other consumers, the nearest is first.
+ *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. For a node
+ *               without consumers, the nearest operand is first.
  *
  *   hoisting    A node that frees more bytes than it allocates runs as soon as its operands are ready. Examples: an update when the
  *               gradient and all consumers of the old weight are done; the index of a max pooling in the forward pass.
