@@ -14,7 +14,7 @@ nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t
 /* An emitter translates kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
 typedef enum nnc_emit {
     EMIT_object,
-    EMIT_idle, /* an object; none (*out is NULL) where the call would wait for another thread, which compiles the same code */
+    EMIT_idle, /* an object; none (*out is NULL) if the call would wait for another thread that compiles the same code */
     EMIT_llvm,
     EMIT_asm,
     EMIT_cuda,
@@ -42,8 +42,8 @@ extern const nnc_emitter nnc_emitter_cuda;
  * kernel i has its own function, under its name. Otherwise it is the function's name and the sizes that are its last arguments:
  * "k_add_0123456789abcdef i64 d12544 f3f000000". It depends only on k. Strings are in `a`. */
 nnc_status nnc_cuda_share(const nnc_kernel *const *k, int n, nnc_arena *a, const char **code, nnc_sink *sink) NNC_MUST;
-/* Reads the next of the sizes after the name into `out`, as the bytes of an argument (at most NNC_CUDA_ARGUMENT), and advances *code past
- * it. Returns the number of bytes; 0: no further size, or it is malformed. */
+/* Reads the next size after the name into `out`, as the bytes of an argument (at most NNC_CUDA_ARGUMENT), and advances *code past it.
+ * Returns the number of bytes; 0: no further size, or it is malformed. */
 enum { NNC_CODE_NAME = 320, NNC_CUDA_ARGUMENT = 12, NNC_CUDA_SIZES = 32 };
 size_t nnc_cuda_argument(const char **code, void *out);
 

@@ -96,8 +96,8 @@ static void header(const cu *c, const cu_shared *s, const nnc_kernel *const *k_a
     nnc_puts(t, " */\n");
 }
 
-/* True when buffer b may share memory with another one. The compiler must know, or it may load one through the read-only cache
- * (ld.global.nc) and move loads past stores. */
+/* True when buffer b may share memory with another one. Otherwise the compiler might load one through the read-only cache (ld.global.nc)
+ * and move loads past stores. */
 static bool overlaid(const nnc_kernel *k, int b)
 {
     bool any = false;
@@ -140,7 +140,7 @@ static void signature(const cu *c, const char *suffix)
     nnc_puts(t, ")\n");
 }
 
-/* A kernel's parameters from an array of pointers. Returns their number. */
+/* Writes a kernel's parameters, taken from an array of pointers. Returns their number. */
 static int pointers(nnc_text *t, const nnc_kernel *k)
 {
     int n = 0;
@@ -180,7 +180,7 @@ static void thunks(nnc_text *t, const cu_shared *s, const nnc_kernel *const *k)
     nnc_puts(t, "#endif\n");
 }
 
-/* Marks what stores and reductions depend on, from the last instruction to the first. */
+/* Marks the instructions on which stores and reductions depend, from last to first. */
 static void find_live(cu *c)
 {
     const nnc_kernel *k = c->k;
@@ -291,7 +291,7 @@ nnc_status cu_write(cu_one *o, const nnc_kernel *k, bool sizes, nnc_sink *sink)
     return ok && !o->text.oom ? NNC_OK : nnc_nomem(sink);
 }
 
-/* The comments of a group's kernels, then their function. */
+/* Writes the comments of a group's kernels, then their function. */
 static nnc_status put_group(
     nnc_text *t, const cu_shared *s, const nnc_kernel *const *k, int first, nnc_sink *sink)
 {

@@ -9,7 +9,7 @@
 #include "codegen/codegen.h"
 #include "math/formula.h"
 
-/* Values that a kernel's text has as marks, in the order of the text (cuda_share.c). */
+/* Values written as marks, in the order of the text (cuda_share.c). */
 typedef struct cu_size_at {
     uint8_t kind;
     int64_t value; /* a float's bits, or an integer */
@@ -29,7 +29,7 @@ typedef struct cu_value {
     bool outside;  /* declared before its section: read by later sections */
     bool live;     /* a store depends on it */
     int32_t uses;  /* number of uses as an operand */
-    int32_t into;  /* fma: the reduction that accumulates this term; such a reduction: itself; 0: neither */
+    int32_t into;  /* fma: the reduction that accumulates this term; for such a reduction: itself; 0: neither */
     int32_t store; /* store: the first of stores to consecutive elements, which stores all of them; -1: none */
     int32_t as;    /* load: the earlier instruction that loads the same element, or -1 */
 } cu_value;
@@ -80,7 +80,7 @@ void cu_ref(const cu *c, int32_t id);   /* the value as an operand: "exp_4[e]", 
 void cu_number(const cu *c, nnc_dtype d, double f, int64_t i);
 void cu_sop(const cu *c, int32_t id);   /* the expression of a KO_sop */
 void cu_guards(const cu *c, const nnc_kins *in); /* "0 <= i1 && i1 < 8"; "true" when all guards are known to hold */
-void cu_guard_list(const cu *c, const nnc_kguard *const *q, int n); /* the same of n guards */
+void cu_guard_list(const cu *c, const nnc_kguard *const *q, int n); /* the same for n guards */
 bool cu_guarded(const cu *c, const nnc_kins *in);
 void cu_start(const cu *c, const nnc_kins *in);  /* a reduction's neutral element */
 void cu_fold(cu *c, const nnc_kstage *s, int32_t id); /* the statement that accumulates one more value */
@@ -88,7 +88,7 @@ void cu_fold(cu *c, const nnc_kstage *s, int32_t id); /* the statement that accu
 /* cuda_section.c */
 void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes); /* fills c->v for the stage; sets the section's lanes */
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end);
-void cu_declare(cu *c, const nnc_kstage *s); /* declares reductions and what later sections read */
+void cu_declare(cu *c, const nnc_kstage *s); /* declares reductions and values that later sections read */
 uint32_t cu_axes_used(const cu *c, const nnc_kstage *s); /* axes that the stage's text names */
 void cu_finish_arg(cu *c, const nnc_kstage *s);
 void cu_load(cu *c, int32_t id);
@@ -108,14 +108,14 @@ void cu_scatters(cu *c);
 void cu_attend(cu *c);
 void cu_contracts(cu *c);
 
-/* cuda_share.c: kernels that differ only in extents and constants share one function. These functions write what may differ: an extent or
- * stride, the same of type long long, a divisor, an f32 constant. */
+/* cuda_share.c: kernels that differ only in extents and constants share one function. These functions write values that may differ: an
+ * extent or stride, the same of type long long, a divisor, an f32 constant. */
 void cu_size(const cu *c, int64_t v);
 void cu_size_long(const cu *c, int64_t v);
 void cu_divisor(const cu *c, int64_t v);
 void cu_float(const cu *c, double f);
 void cu_mark_name(const cu *c);   /* the function's name */
-void cu_mark_params(const cu *c); /* the end of its parameters, after which those for sizes follow */
+void cu_mark_params(const cu *c); /* the end of its parameters, where those for sizes follow */
 typedef struct cu_one { /* a kernel */
     nnc_text text;
     cu_sizes sizes;

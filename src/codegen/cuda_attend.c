@@ -27,7 +27,7 @@ static long long extent(const cu *c, int axis)
 
 /* ---- parts of the kernel's instructions ---- */
 
-/* Marks what value id is computed from, within from .. to - 1, as live; nothing else is. */
+/* Makes live only the operands of value id, direct and indirect, among from .. to - 1. */
 static void keep(cu *c, int32_t id, int32_t from, int32_t to)
 {
     if (id < from || id >= to || c->v[id].live)
@@ -43,7 +43,7 @@ static void forget(cu *c, int32_t from, int32_t to)
         c->v[i].live = false;
 }
 
-/* Declares value id, a load of a tmp buffer or a reduction, with this text. */
+/* Declares value id, a load from a tmp buffer or a reduction, with this text. */
 static void given(cu *c, int32_t id, const char *text)
 {
     cu_line(c, "const float %n = %s;", id, text);
@@ -51,7 +51,7 @@ static void given(cu *c, int32_t id, const char *text)
 
 /* ---- tiles in shared memory ---- */
 
-/* Elements of an access along axis `along`, of which a row has n. */
+/* Elements of an access along axis `along`, if a row has n. */
 static int access_lanes(const cu *c, const nnc_kins *in, int along, int64_t n)
 {
     for (int w = 4; w > 1; w /= 2)
@@ -139,7 +139,7 @@ static void weight_function(cu *c, const attend *x)
     cu_close(c, "};");
 }
 
-/* The scores of the thread's rows and keys, from the sums in s[i][j]: stage 0's ops, then stage 1's. */
+/* Computes the scores of the thread's rows and keys from the sums in s[i][j]: stage 0's ops, then stage 1's. */
 static void score_ops(cu *c, const attend *x)
 {
     const nnc_kernel *k = c->k;
@@ -261,7 +261,7 @@ static void result_sums(cu *c, const attend *x)
     cu_close(c, "}");
 }
 
-/* Divides by the sums, and writes the result with the ops that follow the second product. */
+/* Divides by the sums, and writes the result with the second product's epilogue. */
 static void results(cu *c, const attend *x)
 {
     const nnc_kstage *s = &c->k->stage[4];

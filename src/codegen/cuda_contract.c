@@ -38,7 +38,7 @@ static void place_rows(cu *c, const contract *x, const char *number)
     }
 }
 
-/* `name`: the number of a row, at most the last. */
+/* Declares `name`, the number of a row, at most the last row's. */
 static void clamped_row(cu *c, const contract *x, const char *name, const char *row)
 {
     if (x->is.m % c->g->group == 0)
@@ -50,7 +50,7 @@ static void clamped_row(cu *c, const contract *x, const char *name, const char *
 
 /* ---- x ---- */
 
-/* Is id a load of what columns have, the same for all rows? */
+/* Is id a load that depends on columns, but not on rows? */
 static bool of_columns(const cu *c, const contract *x, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -58,7 +58,7 @@ static bool of_columns(const cu *c, const contract *x, int32_t id)
            !(nnc_affine_axes(&in->at) & x->is.rows);
 }
 
-/* Makes what value id is computed from live, but for values that are declared already. */
+/* Makes the operands of value id live, direct and indirect, except values that are already declared. */
 static void keep(cu *c, const contract *x, int32_t id)
 {
     if (id < 0 || c->v[id].live || id == x->is.sum || of_columns(c, x, id) ||
@@ -69,7 +69,7 @@ static void keep(cu *c, const contract *x, int32_t id)
         keep(c, x, c->k->ins[id].arg[j]);
 }
 
-/* Sections are for lanes along this axis, and nothing is live. */
+/* Begins sections with lanes along this axis; nothing is live. */
 static void begin_sections(cu *c, int axis, int lanes)
 {
     for (int i = 0; i < c->k->n_stage; i++)
@@ -91,7 +91,7 @@ static void find_prologue(cu *c, contract *x)
     c->v[x->value].lanes = true;
 }
 
-/* Offsets of the thread's rows, for each load that is ahead. */
+/* Declares offsets of the thread's rows, for each prefetched load. */
 static void row_offsets(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
@@ -147,7 +147,7 @@ static void load_rows(cu *c, const contract *x)
         cu_close(c, "}");
 }
 
-/* The prologue of the loaded rows, to shared memory. */
+/* Writes the loaded rows' prologue to shared memory. */
 static void store_rows(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
@@ -245,7 +245,7 @@ static void steps(cu *c, const contract *x)
 
 /* ---- results ---- */
 
-/* Lane l has of each 8 columns those at 2 (l % 4), of rows l / 4 and l / 4 + 8. */
+/* Writes sums to shared memory. Of each 8 columns, lane l has the two from 2 (l % 4) on, in rows l / 4 and l / 4 + 8. */
 static void share_sums(cu *c, const contract *x)
 {
     cu_line(c, "#pragma unroll");
@@ -258,14 +258,14 @@ static void share_sums(cu *c, const contract *x)
     cu_line(c, "__syncwarp();");
 }
 
-/* What depends on columns alone, once for all rows of the thread. */
+/* Loads values that depend only on columns, once for all rows of the thread. */
 static void load_of_columns(cu *c, const contract *x)
 {
     const nnc_kstage *s = stage_of(c);
     for (int32_t i = 0; i < s->post1; i++) {
         cu_value *v = &c->v[i];
         v->live = of_columns(c, x, i) && v->uses > 0;
-        v->lanes |= v->live && v->varies; /* also where lanes are loaded one by one */
+        v->lanes |= v->live && v->varies; /* even if lanes are loaded one by one */
     }
     cu_section(c, s, 0, s->post1);
     for (int32_t i = 0; i < s->post1; i++)
@@ -275,7 +275,7 @@ static void load_of_columns(cu *c, const contract *x)
             keep(c, x, i);
 }
 
-/* The epilogue of the thread's rows, at its columns. Rows beyond the end load as the last does, and store nothing. */
+/* The epilogue of the thread's rows, at its columns. Rows beyond the end load the last row's values, and store nothing. */
 static void row_results(cu *c, const contract *x, int units)
 {
     const nnc_kstage *s = stage_of(c);

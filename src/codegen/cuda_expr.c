@@ -184,7 +184,7 @@ static bool stands(const cu *c, const nnc_affine *e, int a)
     return e->k[a] != 0 && c->k->axis[a].extent > 1;
 }
 
-/* May a stride along axis a be a parameter? Not where a loop over it is unrolled: it would no longer be part of an instruction. */
+/* May a stride along axis a be a parameter? Not if a loop over it is unrolled: it would no longer be part of an instruction. */
 static bool is_size(const cu *c, int a)
 {
     return !(c->in_lanes && a == c->axis) &&
@@ -210,7 +210,7 @@ void cu_affine(const cu *c, const nnc_affine *e)
         cu_put(c, e->c < 0 ? " - %i" : " + %i", e->c < 0 ? -e->c : e->c);
 }
 
-/* The bounds of a guard that are not known to hold: lower, upper. */
+/* Which bounds of a guard are not known to hold? */
 static void open_bounds(const cu *c, const nnc_kguard *q, bool *lo, bool *hi)
 {
     nnc_span s = nnc_affine_span(c->k, &q->e);

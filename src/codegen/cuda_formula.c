@@ -10,7 +10,7 @@ typedef struct writer {
     nnc_text expr[NNC_FSTEPS];
     int uses[NNC_FSTEPS];
     bool arm
-        [NNC_FSTEPS]; /* operand of a select, named before it: an expression inside would become a branch */
+        [NNC_FSTEPS]; /* operand of a select, with a name of its own: inside the select it would become a branch */
     bool early[NNC_FSTEPS]; /* used before the branch that ends the function */
     bool named[NNC_FSTEPS]; /* declared as v<step> */
 } writer;

@@ -43,7 +43,7 @@ static int64_t units(const cu *c)
     return n;
 }
 
-/* Size in bytes up to which a thread's arrays stay in registers: every index is a constant then. */
+/* Size in bytes up to which a thread's arrays stay in registers, since every index is then constant. */
 enum { REGISTER_TMP = 64 };
 
 /* Loads in flight of a long serial reduction; without a limit the compiler unrolls hundreds of steps. */
@@ -63,7 +63,7 @@ static void unroll_loop(cu *c, const nnc_kstage *s, int a, bool all)
 
 /* ---- overlapping windows ---- */
 
-/* The last reduce axis of stage s, where it is fully unrolled; -1: none. */
+/* The last reduce axis of stage s, if it is fully unrolled; otherwise -1. */
 static int written_out(const cu *c, const nnc_kstage *s)
 {
     int last = -1;
@@ -235,7 +235,7 @@ static void stage(cu *c, const nnc_kstage *s)
     cu_close_all(c, maps);
 }
 
-/* Loads, for all of the thread's vectors, everything that is vectorised or uniform, before any of it is used. */
+/* Loads everything that is vectorised or uniform, for all of the thread's vectors, before its first use. */
 static bool hold_loads(cu *c, const nnc_kstage *s)
 {
     bool any = false;

@@ -18,7 +18,7 @@
 "    return (" type ")y;\n" \
 "}\n" \
 "#endif\n"
-/* Parts that differ by a word: `op` compares values, an instruction of the GPU computes an approximation, `cpu` one of its accuracy. */
+/* Parts that differ by a word: `op` compares values, a GPU instruction computes an approximation, `cpu` one of equal accuracy. */
 #define EXTREME(name, op) {"nnc_" name, \
 "/* NaN if either is. */\n" \
 "template <typename T> NNC_FN T nnc_" name "(T a, T b) { return a " op " b || a != a ? a : b; }\n" \
@@ -698,7 +698,7 @@ bool cu_names(const char *text, const char *name)
     return false;
 }
 
-/* Prints a part; text in $if name$ ... $end$ only where `used` (what is printed anyway) contains the name. */
+/* Prints a part; text in $if name$ ... $end$ only if `used` (the text printed anyway) contains the name. */
 static void put_part(nnc_text *t, const char *s, const char *used)
 {
     while (*s) {

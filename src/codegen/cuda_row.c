@@ -27,8 +27,7 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
     }
 }
 
-/* Steps of a split sum's loop that are unrolled, which keeps loads in flight, even in loops of few iterations: some 64 bytes of a
- * thread. */
+/* Unrolled steps of a split sum's loop. They keep some 64 bytes per thread in flight, even in loops of few iterations. */
 static int unrolled(const cu *c, const nnc_kstage *s, const cu_spread *p)
 {
     const int vec = c->g->cls == KC_column ? c->g->vec : p->vec;
@@ -136,7 +135,7 @@ static bool joins(const cu *c, int32_t id)
     return c->k->ins[id].op == KO_reduce && c->v[id].live;
 }
 
-/* Are reductions i and j combined alike, so that both may be combined at once? */
+/* Are reductions i and j of one kind, so that both may be combined at once? */
 static bool alike(const cu *c, int32_t i, int32_t j)
 {
     const nnc_kins *a = &c->k->ins[i], *b = &c->k->ins[j];
@@ -180,7 +179,7 @@ static void assign_lanes(cu *c, const int32_t *id, int n, int lanes, bool back)
         c->depth--;
 }
 
-/* Combines the rows of a column's threads, of n reductions at once: a power of two. all: every thread gets the results. */
+/* Combines the rows of a column's threads, for n reductions at once, a power of two. all: every thread gets the results. */
 static void join_column(cu *c, const int32_t *id, int n, int group, bool all)
 {
     const int lanes = c->v[id[0]].lanes ? c->lanes : 1, parts = 32 * group * lanes * n;
@@ -200,7 +199,7 @@ static void join_column(cu *c, const int32_t *id, int n, int group, bool all)
     assign_lanes(c, id, n, lanes, true);
 }
 
-/* Combines the n reductions of a column, those that are alike at once. */
+/* Combines the n reductions of a column, those of one kind at once. */
 static void join_columns(cu *c, const int32_t *id, int n, int group, bool all)
 {
     enum { MOST = 32 }; /* values of a thread */
@@ -217,7 +216,7 @@ static void join_columns(cu *c, const int32_t *id, int n, int group, bool all)
     }
 }
 
-/* only_first: nothing but what the group's first thread stores depends on the results. */
+/* only_first: only stores of the group's first thread depend on the results. */
 static void join_rows(cu *c, const int32_t *id, int n, bool only_first)
 {
     enum { MOST = 32 };
@@ -271,8 +270,8 @@ static bool touches(const nnc_kernel *k, const nnc_kstage *s, int b, int op)
     return false;
 }
 
-/* Synchronises the group before stage i where it reads what other threads have written since the last barrier, or overwrites what they
- * have read. */
+/* Synchronises the group before stage i if it reads data that other threads wrote since the last barrier, or overwrites data that they
+ * read. */
 static void wait_before(cu *c, const cu_rows *r, int i, int *since)
 {
     const nnc_kernel *k = c->k;
@@ -294,8 +293,8 @@ static void wait_before(cu *c, const cu_rows *r, int i, int *since)
     c->synced = k->stage[i].body0;
 }
 
-/* Does store id, of the group's first thread, overwrite what other threads may still have to load since the last barrier? Plans let a
- * result have an operand's memory (nnc_kernel_in_place). */
+/* May store id, of the group's first thread, overwrite data that other threads have yet to load since the last barrier? Plans let a result
+ * have an operand's memory (nnc_kernel_in_place). */
 static bool overtakes(const cu *c, int32_t id)
 {
     const nnc_kernel *k = c->k;
@@ -305,7 +304,7 @@ static bool overtakes(const cu *c, int32_t id)
     return false;
 }
 
-/* A section that all threads of a group compute and whose results the first one stores. */
+/* Writes a section that all threads of a group compute, with stores by the first one. */
 static void first_stores(cu *c, const nnc_kstage *s, int32_t begin, int32_t end)
 {
     for (int32_t id = begin; id < end && c->g->group > 1; id++) {
@@ -375,7 +374,7 @@ static void place_finish(cu *c, int group, int64_t n)
         cu_line(c, "const %T q = p < %z ? p : %z;", n, n - 1);
 }
 
-/* Combines a thread's partial results in order, those of all reductions in one loop: their loads are in flight together. */
+/* Combines a thread's partial results in order, for all reductions in one loop, so that their loads are in flight together. */
 static void finish_parts(cu *c, const int32_t *id, int n, int group, int64_t points)
 {
     enum { FLIGHT = 8 }; /* loads */

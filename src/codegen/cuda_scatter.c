@@ -6,7 +6,7 @@
 
 enum {
     IN_FLIGHT = 8, /* copied elements of a thread, loaded before any is stored */
-    LOOKS = 8, /* updates that a thread looks at, between barriers */
+    LOOKS = 8, /* updates that a thread checks between barriers */
 };
 
 /* y = x, unconverted. */
@@ -42,7 +42,7 @@ static void copy(cu *c, const cu_scatter *s)
     cu_close(c, "}");
 }
 
-/* Marks as live what the places are computed from, or everything else that was. */
+/* Makes live the operands of the places, or all other values that were live. */
 static void only(cu *c, const cu_scatter *s, const bool *was, bool places)
 {
     const nnc_kstage *g = &c->k->stage[1];
@@ -74,7 +74,7 @@ static void find_mine(cu *c, const cu_scatter *s)
         (long long)s->unit, (long long)s->unit);
 }
 
-/* Each thread looks at several updates before it waits for the others; mostly the block has none among them. */
+/* Each thread checks several updates before it waits for the others; mostly none of them is the block's. */
 static void look(cu *c, const cu_scatter *s, const bool *was)
 {
     const nnc_kstage *g = &c->k->stage[1];

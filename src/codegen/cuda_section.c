@@ -10,7 +10,7 @@ static bool varies(const cu *c, int32_t id)
     return yes;
 }
 
-/* True for an access that is one vector for all lanes: nothing but its address depends on the lane. */
+/* True for an access that is one vector for all lanes: only its address depends on the lane. */
 static bool is_vector(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -206,7 +206,7 @@ static void store(cu *c, int32_t id)
         cu_indent(c);
     }
     if (c->v[id].vector) {
-        /* the place is one sum of integers: of a sum of pointers, p + i + j, NVRTC for sm_75 to sm_90 may split the store */
+        /* the place is one sum of integers: NVRTC for sm_75 to sm_90 may split a store at a sum of pointers, p + i + j */
         nnc_printf(c->t, "nnc_store%s<%d>(&", c->ragged ? "_some" : "", c->lanes);
         element(c, in);
         if (x->lanes)
@@ -228,7 +228,7 @@ static void store(cu *c, int32_t id)
         cu_put(c, " = %r;\n", in->arg[0]);
 }
 
-/* Elements that store id and its neighbours store together; 0: it is not the first of them. */
+/* Elements that store id stores together with its neighbours; 0: it is not the first of them. */
 static int stored_run(const cu *c, int32_t id)
 {
     return c->k->ins[id].op == KO_store && c->v[id].store == id

@@ -16,7 +16,7 @@ enum {
     LONG,
     DIVISOR,
     POWER,
-    FLOAT, /* of sizes: of both types of offsets; to divide by, of two groups: powers of two have shorter code */
+    FLOAT, /* kinds of sizes: two integer types for offsets; two kinds of divisors, since powers of two have shorter code */
     MOST_PARAMS = 32,
     MOST_POINTERS = 128,
 };
@@ -95,7 +95,7 @@ void cu_mark_params(const cu *c)
 
 /* ---- groups -------------------------------------------------------------------------------------------------------- */
 
-/* A parameter: the first mark that it stands for, and how it is used. */
+/* A parameter: its first mark, and its use. */
 typedef struct param {
     int at;
     uint8_t kind;
@@ -107,7 +107,7 @@ typedef struct cu_group {
     int n;
     param param[MOST_PARAMS];
     int n_param;
-    int *param_of; /* by mark: its parameter, -1: written */
+    int *param_of; /* by mark: its parameter; -1: written as a number */
 } group;
 
 static const cu_size_at *value_of(const group *g, int member, int i)
@@ -318,7 +318,7 @@ static int like(const cu_shared *s, const nnc_kernel *const *k, int i)
     return i;
 }
 
-/* Kernel i has a function of its own, in which all extents are written. */
+/* Gives kernel i a function of its own, with all extents written as numbers. */
 static nnc_status alone(cu_shared *s, const nnc_kernel *k, int i, nnc_arena *a, nnc_sink *sink)
 {
     s->kernel[i].like = i;
@@ -359,7 +359,7 @@ void cu_shared_deinit(cu_shared *s)
     }
 }
 
-/* The function's name: the kernel's where it is alone, otherwise the ops of the first and the hash of their text. */
+/* The function's name: the kernel's if it is not shared, otherwise the first kernel's ops and the hash of the common text. */
 static void function_name(
     const cu_shared *s, const nnc_kernel *const *k, int i, char out[NNC_CODE_NAME])
 {

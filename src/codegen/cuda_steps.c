@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    UNROLLED = 4, /* terms, where they are not loaded before they are used */
+    UNROLLED = 4, /* unrolled terms, unless loads are in flight */
     WIDE = CU_STEP_WIDE,
 };
 
@@ -68,7 +68,7 @@ static long long own_elements(const cu *c, const cu_step *p)
     return (long long)p->elements / c->g->split;
 }
 
-/* The step's end: what threads stored, all of the block or cluster see. */
+/* Ends the step: makes stores visible to the block or cluster. */
 static void wait_for_step(cu *c)
 {
     if (c->g->split > 1)
@@ -77,8 +77,8 @@ static void wait_for_step(cu *c)
         cu_line(c, "__syncthreads();");
 }
 
-/* Declares the indices of the axes that lie along threads, from element j; returns the scopes opened. With sums that are joined, all
- * threads go through the loop, past the last element with its index. */
+/* Declares the indices of the axes along threads, from element j; returns the number of scopes opened. If sums are combined, all threads
+ * run the loop; beyond the last element they have its index. */
 static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
 {
     const int per = lanes(c);
@@ -120,7 +120,7 @@ static int open_elements(cu *c, const nnc_kstage *s, const cu_step *p)
 
 /* ---- terms that are loaded before any is used ---- */
 
-/* Does anything that is not loaded before name the axis? */
+/* Does any instruction except the prefetched loads name the axis? */
 static bool names(const cu *c, const nnc_kstage *s, int axis)
 {
     bool any = false;
@@ -129,7 +129,7 @@ static bool names(const cu *c, const nnc_kstage *s, int axis)
     return any;
 }
 
-/* Opens a loop over the terms in flight, by `step`, with their index along the axis where it is named. */
+/* Opens a loop over the terms in flight, by `step`, with their index along the axis if it is named. */
 static void open_flight(cu *c, int axis, int step, bool named)
 {
     cu_line(c, "#pragma unroll");
@@ -139,7 +139,7 @@ static void open_flight(cu *c, int axis, int step, bool named)
         cu_line(c, "const %T %s = term + u;", c->axis_name[axis]);
 }
 
-/* A scope, for each of the rows where they have a value each. */
+/* Opens a scope: a loop over rows if each has its own value. */
 static void open_rows(cu *c, int32_t id)
 {
     c->in_lanes = c->v[id].lanes;
@@ -154,7 +154,7 @@ static void close_rows(cu *c)
     cu_close(c, "}");
 }
 
-/* Several terms at once; what is loaded instead where a guard does not hold is so, too. */
+/* Loads several terms at once, and likewise the values used where a guard fails. */
 static void load_wide(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id], *fill = in->arg[1] >= 0 ? &c->k->ins[in->arg[1]] : NULL;
@@ -177,7 +177,7 @@ static void load_wide(cu *c, int32_t id)
     close_rows(c);
 }
 
-/* Loads the terms in flight: those along the threads first, which come from afar. */
+/* Loads the terms in flight: first those along threads, which have the longest latency. */
 static void load_flight(cu *c, const nnc_kstage *s, int axis)
 {
     bool wide[2] = {false, false}, named = false;
@@ -226,7 +226,7 @@ static bool joined(const cu *c, int32_t id)
     return c->k->ins[id].op == KO_reduce && c->v[id].live;
 }
 
-/* Each thread's part of its sums, by row of the batch, row of threads and element. */
+/* Stores each thread's partial sums, by row of the batch, row of threads and element. */
 static void store_parts(cu *c, const nnc_kstage *s)
 {
     for (int32_t id = s->body0; id < s->body1; id++) {
@@ -243,7 +243,7 @@ static void store_parts(cu *c, const nnc_kstage *s)
     cu_line(c, "__syncthreads();");
 }
 
-/* The sums of row e of the batch, joined in the order of the threads. */
+/* Combines the sums of row e of the batch in the order of the threads. */
 static void join(cu *c, const nnc_kstage *s)
 {
     for (int32_t id = s->body0; id < s->body1; id++) {
@@ -261,7 +261,7 @@ static void join(cu *c, const nnc_kstage *s)
     }
 }
 
-/* The step's post, by the thread that has the row of the batch. */
+/* Writes the step's post, for the thread that owns the row of the batch. */
 static void post_of_rows(cu *c, const nnc_kstage *s, const cu_step *p)
 {
     const int group = c->g->group, rows = c->g->vec;

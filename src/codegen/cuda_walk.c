@@ -31,7 +31,7 @@ static bool vectors(const cu *c, const nnc_kstage *s)
     return true;
 }
 
-/* Values of the post that are the same for all rows: they are loaded once. */
+/* Is the value of the post equal for all rows, so that it is loaded once? */
 static bool is_fixed(const cu *c, const nnc_walk *w, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -74,7 +74,7 @@ static void weights(cu *c, const nnc_kstage *s, const nnc_walk *w)
     }
 }
 
-/* Rows first to last - 1 of those that the walk's windows read are rows of the source. */
+/* Declares first and last: of the rows that the walk's windows read, first .. last - 1 are rows of the source. */
 static void bounds(cu *c, const nnc_walk *w)
 {
     const long long all = c->k->axis[w->map].extent + c->k->axis[w->taps].extent - 1;
@@ -93,7 +93,7 @@ static void bounds(cu *c, const nnc_walk *w)
         c, "const %T first = above > 0 ? above : 0, last = below < %lld ? below : %lld;", all, all);
 }
 
-/* The first source that has the same address but for a number, which all of these are loaded from: a pointer to its row. */
+/* The first source whose address differs only by a constant. All of these are loaded from a pointer to its row. */
 static int32_t leader(const cu *c, const nnc_kstage *s, const nnc_walk *w, int32_t id)
 {
     for (int32_t i = s->body0; i < id; i++) {
@@ -106,7 +106,7 @@ static int32_t leader(const cu *c, const nnc_kstage *s, const nnc_walk *w, int32
     return id;
 }
 
-/* Loads the row of the source that the pointers are at, without conversion: beyond the edge of a row, the value stays 0. */
+/* Loads the source's current row without conversion; beyond its edges values stay 0. */
 static void load_row(cu *c, const nnc_kstage *s, const nnc_walk *w)
 {
     for (int32_t id = s->body0; id < s->body1; id++) {
@@ -164,7 +164,7 @@ static void begin(cu *c, const nnc_kstage *s, const nnc_walk *w)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------- */
 
-/* The sums are what `part` has so far of the results that see row t at row `at` of the window. */
+/* Takes the sums from `part`: partial sums of the results that see row t at row `at` of the window. */
 static void take_parts(cu *c, const nnc_kstage *s, const char *at)
 {
     for (int32_t id = s->body0; id < s->body1; id++)
@@ -223,7 +223,7 @@ static void pass_row(cu *c, const nnc_kstage *s, const nnc_walk *w)
     cu_close(c, "}");
 }
 
-/* Stores the row of results whose last row of the source is t, if it is one of the walk. */
+/* Stores the row of results whose last source row is t, if it is part of the walk. */
 static void finish_row(cu *c, const nnc_kstage *s, const nnc_walk *w)
 {
     char taps[24];
@@ -236,7 +236,7 @@ static void finish_row(cu *c, const nnc_kstage *s, const nnc_walk *w)
     cu_close(c, "}");
 }
 
-/* The rows below the edge have a loop of their own: as a branch in the other one, NVRTC moves all sums there. */
+/* Rows below the edge have a separate loop: NVRTC would move all sums into a branch of the main loop. */
 bool cu_walk(cu *c, const nnc_kstage *s)
 {
     nnc_walk w;

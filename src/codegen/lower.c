@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Simplifies the body. Attention on a GPU computes exp of any difference, also where the scores' range would allow a shorter formula. */
+/* Simplifies the body. Attention on a GPU computes exp of any difference, even if the scores' range would allow a shorter formula. */
 static nnc_kernel *improved(const nnc_graph *g, const nnc_node *n, const nnc_target *t,
     nnc_math math, nnc_arena *a, nnc_sink *sink)
 {
@@ -20,7 +20,7 @@ static nnc_kernel *improved(const nnc_graph *g, const nnc_node *n, const nnc_tar
     }
     if (attends && nnc_attend_find(k, &x)) {
         nnc_kins *exp = &k->ins[x.weight], *less = &k->ins[exp->arg[0]];
-        exp->hint &= KH_exact | KH_fast; /* of a row that has seen no key: -inf - .. */
+        exp->hint &= KH_exact | KH_fast; /* a row without keys so far has -inf - .. */
         less->lo = -INFINITY;
         less->hi = INFINITY;
         less->maybe_nan = true;

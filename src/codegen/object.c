@@ -20,14 +20,14 @@ struct nnc_object {
         void *at;
     } * sym;
     size_t n_sym;
-    nnc_object *before; /* an object whose functions this one may call; NULL: there is none */
+    nnc_object *before; /* an object whose functions this one may call, or NULL */
 };
 
 #if defined __LP64__ && (defined __x86_64__ || defined __aarch64__)
 
 #define MAX_SECTIONS 4096
-#define STUB 16 /* of a function: its jump, and its address */
-#define MAX_CALLS 16 /* of functions of other objects */
+#define STUB 16 /* bytes of a stub: a jump and the function's address */
+#define MAX_CALLS 16 /* most stubs for functions of other objects */
 #if defined __x86_64__
 #define MACHINE EM_X86_64
 #define MACHINE_NAME "x86-64"
@@ -93,7 +93,7 @@ typedef struct loading {
     size_t stubs, zeros; /* offsets in the map */
     size_t calls; /* stubs of functions of other objects */
     size_t text_end;
-    size_t end; /* of the section table, which comes last */
+    size_t end; /* end of the section table, which comes last */
     nnc_object *o;
 } loading;
 

@@ -104,7 +104,7 @@ static nnc_ref append(nnc_graph *g, const nnc_node *n, const nnc_type *t)
     return first;
 }
 
-/* Leaves have the caller's type; for others it is inferred and compared. */
+/* Gives leaves the caller's type; infers the type of other nodes and compares it with the caller's. */
 static nnc_ref infer_and_append(nnc_graph *g, nnc_node *n, const nnc_type *typed)
 {
     int count = nnc_result_count(n);
@@ -362,7 +362,7 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
 void nnc_output_empty(nnc_graph *g, const nnc_type *t, const char *name)
 {
     const char *copy = nnc_arena_strdup(&g->arena, name);
-    int64_t n = 1; /* without the zeros: sizes are computed as products in any order */
+    int64_t n = 1; /* product without zero extents: sizes are computed as products in any order */
     for (int i = 0; i < t->rank; i++)
         n = nnc_mul_sat(n, nnc_max64(t->dim[i], 1));
     if (n > (int64_t)1 << 46)

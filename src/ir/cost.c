@@ -29,15 +29,15 @@ static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
     int64_t results = nnc_type_numel(nnc_typeof(g, n->out));
     if (n->op == OP_matmul)
         return nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
-    if (n->op == OP_conv_wgrad) /* each element of dy meets the weights of its channel */
+    if (n->op == OP_conv_wgrad) /* each element of dy is multiplied with its channel's weights */
         return nnc_mul_sat(nnc_type_numel(w), results / w->dim[1]);
-    if (nnc_op_is_winograd(n->op)) { /* each tile meets all weights */
+    if (nnc_op_is_winograd(n->op)) { /* each tile is multiplied with all weights */
         const nnc_type *y = n->op == OP_winograd ? nnc_typeof(g, n->out) : w;
         const int64_t points = nnc_winograd_points(g, n), tile = points == 36 ? 4 : 2;
         return nnc_mul_sat(nnc_mul_sat(points * x->dim[1], y->dim[1]),
             y->dim[0] * nnc_ceildiv(y->dim[2], tile) * nnc_ceildiv(y->dim[3], tile));
     }
-    /* linear, conv: each result meets the weights of its channel; conv_transpose: each element of the input */
+    /* linear, conv: each result uses its channel's weights; conv_transpose: each element of the input does */
     int64_t meets = n->op == OP_conv_transpose ? nnc_type_numel(x) : results;
     return nnc_mul_sat(meets, nnc_type_numel(w) / w->dim[0]);
 }
@@ -97,7 +97,7 @@ double ev_node_ops(const nnc_graph *g, const nnc_node *n)
     }
 }
 
-/* Bytes that node n reads of its operand number i. */
+/* Bytes that node n reads of operand i. */
 static int64_t fetched(const nnc_graph *g, const nnc_node *n, int i)
 {
     int64_t all = nnc_type_bytes(nnc_typeof(g, n->in[i]));
@@ -136,7 +136,7 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
         }
         bool later =
             i == 0 ||
-            n->in[i] > top; /* greater than all before: avoids the search where there are many */
+            n->in[i] > top; /* greater than all before: avoids the search if there are many */
         top = later ? n->in[i] : top;
         if (later || !nnc_operand_repeats(n, i))
             sum = nnc_add_sat(sum, bytes);

@@ -20,7 +20,7 @@ static void put_escaped(nnc_text *t, const char *s, size_t n)
     }
 }
 
-/* Colours of devices, told apart with colour-blind eyes; more devices begin again. */
+/* Colours of devices, safe for colour-blind readers; reused for more devices. */
 static const char *const device_colours[] = {
     "#9ecae9", "#f6b26b", "#a3d9b1", "#d7b5e3", "#f3e37c", "#f2a9a9", "#b8c4cc", "#c9b79c"};
 
@@ -29,7 +29,7 @@ static int device_of(const nnc_node *n)
     return n->device > 0 ? n->device : 0;
 }
 
-/* device: whose colour the box has; -1: that of its op's class. */
+/* device: gives the box its colour; -1: the colour of the op's class. */
 static const char *colour(const nnc_node *n, int device)
 {
     if (device >= 0)
@@ -192,7 +192,7 @@ static void put_nodes(nnc_text *t, const nnc_graph *g, bool several)
 
 /* ---- edges ------------------------------------------------------------------------------------------- */
 
-/* user: the node at its end, or NULL: an output, on whatever device. */
+/* user: the node at its end; NULL: an output, on any device. */
 static void put_memory_edge(
     nnc_text *t, const nnc_graph *g, nnc_ref r, const char *to, const nnc_node *user)
 {

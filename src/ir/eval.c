@@ -180,7 +180,7 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         if (s == NNC_E_NOMEM) {
             s = nnc_nomem(f->e->sink);
         } else if (s != NNC_OK) {
-            /* repeated on this thread for the message, since the sink is not shared between threads */
+            /* repeated here for the message, since threads share no sink */
             j.sink = f->e->sink;
             s = widen_range(&j, 0, elements);
         }
@@ -219,7 +219,7 @@ static bool shares_operand(nnc_op op)
     return op == OP_reshape || op == OP_relayout || op == OP_identity || op == OP_dropout;
 }
 
-/* Finds an operand whose memory the elementwise result can reuse: this is its last use, and it has the same number of elements. */
+/* Finds an operand whose memory the elementwise result can reuse: one at its last use, with the same number of elements. */
 static buf *dying_operand(const frame *f, const nnc_node *n, const nnc_type *out)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -316,7 +316,7 @@ static void edit_results(const frame *f, const nnc_node *n)
     }
 }
 
-/* The body's inputs share the operands' memory; an operand at its last use is passed on, so that the body may overwrite it. */
+/* The body's inputs share the operands' memory. The body may overwrite an operand at its last use. */
 static nnc_status run_fused(frame *f, const nnc_node *n)
 {
     NNC_FREED buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);
@@ -449,7 +449,7 @@ static nnc_status evaluate(
     return s;
 }
 
-/* how: what is set apart from the number of threads, files and sink. */
+/* how: all settings except the number of threads, files and sink. */
 static nnc_status start(const nnc_graph *g, const void *const *inputs, int threads, ev how,
     nnc_rval *outputs, nnc_sink *sink)
 {

@@ -181,7 +181,7 @@ static nnc_status run_range(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i += BLOCK) {
         int n = (int)nnc_min64(BLOCK, end - i);
         const void *in[3];
-        for (int k = 0; k < 3; k++) /* where an op has fewer, repeat the first */
+        for (int k = 0; k < 3; k++) /* an op with fewer operands repeats the first */
             in[k] = k == 0 || k < w->n_in ? ev_gather(&w->in[k], i, n, tmp[k]) : in[0];
         run_block(w, n, in, w->out + i);
     }

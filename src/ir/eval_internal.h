@@ -67,7 +67,7 @@ typedef struct ev_noise {
 ev_noise ev_noise_of_result(const ev *e, const nnc_node *n, int k, const nnc_type *t);
 /* Noise of the gates of recurrent op n, which are in f32, or f64. */
 ev_noise ev_noise_of_gates(const ev *e, const nnc_node *n, const nnc_type *t);
-/* Noise of the terms of its sums, which differs between steps. That of the operands is the same in all steps. */
+/* Noise of the terms of its sums, which differs between steps. The operands' noise is the same in all steps. */
 ev_noise ev_noise_of_terms(const ev *e, const nnc_node *n, const nnc_type *t);
 double ev_noisy(const ev_noise *w, int64_t i, double x);
 bool ev_is_recurrent(const nnc_node *n);

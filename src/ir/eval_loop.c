@@ -132,7 +132,7 @@ static nnc_status topk_lines(void *ctx, int64_t begin, int64_t end)
 
 /* ---- computed indices --------------------------------------------------------------------------- */
 
-/* An index of the operand: signed ones count from the end where they are negative; outside, the nearest. */
+/* Element i of the index as an index of the operand. Negative signed ones count from the end; outside ones become the nearest. */
 static int64_t nearest(const ev_arg *index, int64_t i, int64_t extent)
 {
     const bool wraps = nnc_dtype_kind(index->type->dtype) == NNC_INT;
@@ -143,7 +143,7 @@ static int64_t nearest(const ev_arg *index, int64_t i, int64_t extent)
     return j < 0 ? 0 : j >= extent ? extent - 1 : j;
 }
 
-/* Offset in x of element i of the index, which has x's dimensions or shorter ones. */
+/* Offset in x of element i of the index, whose dimensions are at most x's. */
 static int64_t element_at(const ev_arg *x, const ev_arg *index, int axis, int64_t i)
 {
     int64_t own[NNC_MAX_RANK] = {0}, at = 0, rest = i;
@@ -156,7 +156,7 @@ static int64_t element_at(const ev_arg *x, const ev_arg *index, int axis, int64_
     return at;
 }
 
-/* Offset in x, after its first `batch` dimensions, that index tuple i names. */
+/* Offset in x of index tuple i, after the first `batch` dimensions. */
 static int64_t tuple_at(const ev_arg *x, const ev_arg *index, int batch, int64_t i)
 {
     const int64_t k = index->type->dim[index->type->rank - 1];
@@ -244,7 +244,7 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Element j of the next state, from the state h. at: its number among those of all steps. */
+/* Element j of the next state, from state h. at: its number among the elements of all steps. */
 static double next_state(
     const recurrent *s, const double *x, const double *h, int64_t j, int64_t at, double *c)
 {

@@ -18,7 +18,7 @@ typedef struct reduction {
     nnc_dtype d;
     bool rows; /* x visits the points (reduced, kept), otherwise (kept, reduced) */
     ev_walk x;
-    int64_t kept, count; /* of results; of elements for each */
+    int64_t kept, count; /* number of results; elements per result */
     uint64_t *y;
 } reduction;
 
@@ -296,7 +296,8 @@ static nnc_status softmax_lines(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
-/* As the lowering, x s + t: with a variance of 0 and no eps, or infinite operands, (x - mean) s gives other infinities and NaN. */
+/* Computes x s + t, as the lowering does. With a variance of 0 and no eps, or infinite operands, (x - mean) s would give other infinities
+ * and NaN. */
 static nnc_status batchnorm_lines(void *ctx, int64_t begin, int64_t end)
 {
     const lines *l = ctx;

@@ -218,8 +218,8 @@ static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *r
     }
 }
 
-/* n indexes dimensions [first, end) with values that elements of the input reach as `how` says. Each is some index for certain of the
- * least extent, and an index for certain of the largest one only. */
+/* n indexes dimensions [first, end) with values that elements of the input reach as `how` says. Which element indexes which dimension is
+ * unknown: `any` takes the least extent, `all` the largest. */
 static void add_use(
     nnc_index_use *out, const nnc_graph *g, const nnc_node *n, int64_t first, int64_t end, int how)
 {
@@ -237,8 +237,8 @@ static void add_use(
     }
 }
 
-/* The uses of n's index operand. Tuples of a gather_nd may come from several tensors side by side, each of which indexes a dimension or
- * more of its own. */
+/* Adds the uses of n's index operand. A gather_nd's tuples may be a concat of several tensors, each of which indexes dimensions of its
+ * own. */
 static void add_uses(
     nnc_index_use *out, const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
 {
@@ -257,7 +257,7 @@ static void add_uses(
     }
 }
 
-/* One-hot form: the extent of an iota that is compared with indices, which it tells apart. 0: n compares none. */
+/* Number of classes of a one-hot form: the extent of an iota that n compares with indices; 0: n is no such comparison. */
 static int64_t classes_of(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
 {
     for (int k = 0; n->op == OP_eq && k < 2; k++) {

@@ -114,7 +114,7 @@ bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r)
     return true;
 }
 
-/* A copy of `name` in the arena, without control characters: parse.c marks numbers by one. */
+/* A copy of `name` in the arena, without control characters: parse.c marks numbers with one. */
 static char *clean_name(nnc_graph *g, const char *name)
 {
     char *s = nnc_arena_strdup(&g->arena, name);
@@ -179,7 +179,7 @@ static bool own_attrs(nnc_graph *g, nnc_node *d)
     return true;
 }
 
-/* Makes node i, so far a bitwise copy from another graph, g's own. */
+/* Makes node i, so far a bitwise copy from another graph, independent of that graph. */
 static bool own_node(nnc_graph *g, uint32_t i, const nnc_graph *src)
 {
     nnc_node *d = &g->node[i];
@@ -250,7 +250,7 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         g->cap_output = g->n_output = src->n_output;
         g->cap_node = src->n_node;
     }
-    while (ok && g->n_node < src->n_node) /* a node that fails has a body of its own too, or none */
+    while (ok && g->n_node < src->n_node) /* a node whose copy fails has its own body or none */
         ok = own_node(g, g->n_node++, src);
     if (ok && g->n_empty == src->n_empty && own_values(g)) {
         g->status = src->status;
@@ -404,7 +404,7 @@ static bool is_lower(const void *ctx, uint32_t a, uint32_t b)
     return a < b;
 }
 
-/* Kahn's algorithm; among ready nodes the one that came first before goes first. */
+/* Kahn's algorithm; of ready nodes, the one with the smallest old index goes first. */
 static void sort_nodes(tidy *t)
 {
     nnc_graph *g = t->g;
@@ -454,7 +454,7 @@ static nnc_status claim_names(nnc_graph *g)
     return g->status;
 }
 
-/* Do nodes and values lie in order without a gap, as after most passes? Copies of them are most of what tidying costs. */
+/* Are nodes and values in order without gaps, as after most passes? Copying them is most of the cost of tidying. */
 static bool is_numbered(const tidy *t)
 {
     const nnc_graph *g = t->g;

@@ -14,24 +14,24 @@ nnc_ref nnc_name_find(const nnc_graph *g, const char *name);
 /* Reserves `name` for r without making it unique; false: in use, or out of memory (then g->status is set). */
 bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r);
 
-/* Copy what a node refers to into g's arena. NULL, and sticky NNC_E_NOMEM: out of memory. */
+/* Copy objects that a node refers to into g's arena. NULL, and sticky NNC_E_NOMEM: out of memory. */
 nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t);
 
 /* Returns a copy of s, or `before` if it is equal, as strings of consecutive nodes often are. NULL for NULL. */
 const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before);
-/* Copies what an attribute points to into g. False: out of memory, not yet reported. */
+/* Copies an attribute's arrays and strings into g. False: out of memory, not yet reported. */
 bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
 
 /* What is wrong with `update state <- value`; NULL: nothing. */
 const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value);
 
-/* Checks that operands and results of nodes in place lie where these nodes need them (views.c). */
+/* Checks that operands and results of in-place nodes have the places that these nodes need (views.c). */
 nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink) NNC_MUST;
 
 /* Location for messages about a node, with its origin as the path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 
-/* Nodes appended from now on have n's origin, location, device, task and part of a batch. Returns what they would have had. */
+/* Nodes appended from now on get n's origin, location, device, task and micro-batch. Returns the previous setting. */
 nnc_node nnc_take_place(nnc_graph *g, const nnc_node *n);
 
 /* Sets the sticky status (the first failure is kept) and returns NNC_NONE. */

@@ -413,7 +413,7 @@ nnc_status nnc_infer_ewise(infer *c)
     return c->n->op == OP_clip ? check_clip(c) : c->n->op == OP_dropout ? check_dropout(c) : NNC_OK;
 }
 
-/* Bodies know no gaps: their operands may be parts of larger tensors. */
+/* Are the types equal except for gaps? A fused node's operands may be parts of larger tensors, its body's inputs are dense. */
 static bool is_in_order(const nnc_type *t, const nnc_type *want)
 {
     const nnc_type dense = nnc_type_dense(t);

@@ -43,7 +43,7 @@ nnc_status nnc_infer_topk(infer *c)
     return NNC_OK;
 }
 
-/* The index has x's dimensions, but along axis any extent, and elsewhere none that is longer. */
+/* Checks the index: any extent along the axis, and elsewhere at most x's. */
 static nnc_status elements(infer *c)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);
@@ -66,7 +66,7 @@ nnc_status nnc_infer_gather_elements(infer *c)
     return nnc_infer_set(c, arg(c, 0)->dtype, arg(c, 1)->rank, arg(c, 1)->dim);
 }
 
-/* x, of whose dtype the updates are, and whether it has the arithmetic that the reduction needs. */
+/* Checks that updates have x's dtype, and that it has the arithmetic that the reduction needs. */
 static nnc_status updated(infer *c)
 {
     const nnc_type *x = arg(c, 0), *u = arg(c, 2);
@@ -88,7 +88,7 @@ nnc_status nnc_infer_scatter(infer *c)
     return updated(c);
 }
 
-/* The number of dimensions after the first `batch` that the last dimension of the indices names. */
+/* *k: number of dimensions, after the first `batch`, that an index tuple (the indices' last dimension) names. */
 static nnc_status tuples(infer *c, int64_t batch, int *k)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);
@@ -143,7 +143,7 @@ nnc_status nnc_infer_scatter_nd(infer *c)
 
 /* ---- recurrence ------------------------------------------------------------------------------- */
 
-/* Operand i is [rows, H], or [H] where rows is 0. */
+/* Checks that operand i is [rows, H], or [H] if rows is 0. */
 static nnc_status state(infer *c, int i, const char *name, int64_t rows, int64_t h)
 {
     const nnc_type *t = arg(c, i);
@@ -153,7 +153,7 @@ static nnc_status state(infer *c, int i, const char *name, int64_t rows, int64_t
     return fail(c, "%s is %s; it must be %s", name, nnc_infer_show(c, t), nnc_infer_show(c, &want));
 }
 
-/* x[T,B,gates H] and R[gates H,H], in floats; `lengths`: the place of an optional last operand. */
+/* Checks x[T,B,gates H] and R[gates H,H], in floats; `lengths`: the index of an optional last operand. */
 static nnc_status recurrent(infer *c, int gates, int lengths, int64_t *b, int64_t *h)
 {
     const nnc_type *x = arg(c, 0), *r = arg(c, 1);

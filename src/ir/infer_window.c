@@ -162,7 +162,7 @@ nnc_status nnc_infer_pool(infer *c)
     return nnc_infer_follow(c, 0, x);
 }
 
-/* dy has the results that pooling of `shape` has, with or without ceil_mode. */
+/* Checks that dy has the shape of the result of pooling `shape`, with or without ceil_mode. */
 nnc_status nnc_infer_pool_grad(infer *c)
 {
     const nnc_type *dy = arg(c, 0), *at = arg(c, 1);
@@ -231,7 +231,7 @@ static nnc_status check_groups(infer *c, int64_t groups, int64_t channels, const
         groups, channels, which, down);
 }
 
-/* The result has these channels, and an element for each window that fits operand 0. */
+/* Sets the result: these channels, and an element for each window that fits operand 0. */
 static nnc_status convolved(infer *c, window *w, int64_t channels)
 {
     const nnc_type *x = arg(c, 0);
@@ -316,8 +316,8 @@ nnc_status nnc_infer_winograd_wgrad(infer *c)
     return nnc_infer_set(c, DT_f32, NNC_COUNT(dim), dim);
 }
 
-/* Extents of dy along dimension i: the convolution's result, or less, as the source of a transposed convolution of x's extent has with
- * output_padding. */
+/* Checks dy's extent along dimension i: that of the convolution's result. It may be less if dy is the source of a transposed convolution
+ * with output_padding. */
 static bool wgrad_extent(const window *w, int i, int64_t in, int64_t *least, int64_t *most)
 {
     if (!extent(w, i, in, NNC_WINDOW_floor, most))

@@ -48,7 +48,7 @@ enum nnc_op_flag {
                           * nor range of the operands (no reciprocals, exponentials, logarithms, long sums, norms) */
     OF_slow = 1 << 12,   /* costs as much as an exp (rather than an add) */
     OF_int = 1 << 14,    /* operands must be integers */
-    OF_jump = 1 << 15,   /* of floats: discontinuous, a choice that rounding can decide otherwise where operands are almost equal */
+    OF_jump = 1 << 15,   /* of floats: discontinuous; rounding can change the choice if operands are almost equal */
     OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
                           * (He) */
 };
@@ -163,7 +163,7 @@ typedef struct nnc_value {
     const char *name; /* for printing; unique; may be NULL (prints its number) */
 } nnc_value;
 
-/* An output of the model without elements. It is no value of the graph, but is printed and written like other outputs. */
+/* An output of the model without elements. It is not a value of the graph, but is printed and written like other outputs. */
 typedef struct nnc_empty {
     const char *name;
     nnc_type type;
@@ -213,7 +213,7 @@ static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
 static inline bool nnc_is_leaf(const nnc_node *n) { return nnc_op_class(n->op) == CL_leaf; }
-/* Ops that kernels absorb and compute again; of batchnorms all but the statistics. */
+/* Ops that kernels absorb and compute again; of batchnorms all except the statistics. */
 static inline bool nnc_is_elementwise(const nnc_node *n)
 {
     const nnc_class class = nnc_op_class(n->op);
@@ -351,13 +351,13 @@ typedef struct nnc_winograd {
     double source[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_SIDE], weight[NNC_WINOGRAD_SIDE][NNC_WINOGRAD_TAPS],
         result[NNC_WINOGRAD_TILE][NNC_WINOGRAD_SIDE];
 } nnc_winograd;
-/* Fills *w for so many points, side x side; false: none has this number. */
+/* Fills *w for this number of points, side x side; false: no transform has it. */
 bool nnc_winograd_of(int64_t points, nnc_winograd *w);
 static inline bool nnc_op_is_recurrent(nnc_op op) { return op == OP_lstm || op == OP_gru || op == OP_rnn || op == OP_recurrent_grad; }
 static inline bool nnc_op_is_winograd(nnc_op op) { return op == OP_winograd || op == OP_winograd_wgrad; }
 /* Number of points of node n, winograd or winograd_wgrad. */
 int64_t nnc_winograd_points(const nnc_graph *g, const nnc_node *n);
-/* Images and rows of tiles of the node's block, where there are so many. */
+/* Images and rows of tiles of the node's block: one image if the block's number does not divide all_images, at most all_rows rows. */
 void nnc_winograd_block(const nnc_node *n, int64_t all_images, int64_t all_rows, int64_t *images, int64_t *rows);
 /* Whether a pooling has windows of 2x2, stride 2, no padding and no dilation. */
 bool nnc_halves(const nnc_graph *g, const nnc_node *n);
@@ -389,7 +389,7 @@ bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that att
 int16_t nnc_home(const nnc_graph *g, nnc_ref v);
 /* The value that v is reshaped from without moving a byte, or v. */
 nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v);
-/* Whether a value of type t can lie in one of type `whole`: the same memory order and strides, and no dimension larger. */
+/* Whether a value of type t can be part of one of type `whole`: the same memory order and strides, and no dimension larger. */
 bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
 /* Location of a value: the value that owns the memory (itself, or found through views), and the offset of its first element, in elements.
  * */
@@ -447,8 +447,8 @@ typedef struct nnc_rounding {
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* The same, but replaces single elements of values as soon as the values are computed, so all that depends on them follows. The values
- * must be floats, and not leaves. */
+/* The same, but replaces single elements of values as soon as the values are computed, so all dependent values follow. The values must be
+ * floats, and not leaves. */
 typedef struct nnc_replaced { nnc_ref value; int64_t element; double number; } nnc_replaced;
 nnc_status nnc_eval_replaced(const nnc_graph *g, const void *const *inputs, int threads, const nnc_replaced *edit, size_t n,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;

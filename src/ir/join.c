@@ -2,13 +2,13 @@
 #include "ir/ir.h"
 #include <string.h>
 
-/* The first part of a path, as long as it has a second one: "/resnet101" of "/resnet101/layers/0"; NULL: it has none. */
+/* The second part of a path: "/layers/0" of "/resnet101/layers/0"; NULL: it has none. */
 static const char *second_part(const char *path, size_t n)
 {
     return n > 1 && *path == '/' ? memchr(path + 1, '/', n - 1) : NULL;
 }
 
-/* Is path[0..n) this one, or what lies below it? */
+/* Is path[0..n) equal to `of`, or below it? */
 static bool is_below(const char *path, size_t n, const char *of)
 {
     const size_t k = strlen(of);
@@ -51,7 +51,7 @@ typedef struct joiner {
     nnc_arena *a;
     const nnc_graph *from;
     const char *name; /* of the model */
-    int device; /* of its nodes; -1: as they are */
+    int device; /* device of its nodes; -1: unchanged */
     nnc_ref *map;
 } joiner;
 

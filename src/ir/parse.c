@@ -67,7 +67,7 @@ static nnc_status scan_string(parser *p, char **out)
     return expected(p, "a string with its closing quote and valid escapes");
 }
 
-/* Begins the names of values that have a number only: %0 is not %"0". */
+/* First character of names of values that have only a number: %0 is not %"0". */
 #define NUMBERED '\n'
 
 static const char *label(const char *name)

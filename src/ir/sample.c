@@ -48,8 +48,8 @@ static bool has_axis(const nnc_node *n, nnc_akey key, int64_t axis)
     return false;
 }
 
-/* Operands aligned as numpy broadcasts (elementwise, concat, leading dimensions of matmul):
- * dimension 0 of a carrying operand must be dimension 0 of the result. */
+/* Rule for operands that broadcast (elementwise, concat, leading dimensions of matmul): dimension 0 of a carrying operand must be dimension
+ * 0 of the result. */
 static int aligned(const sampler *s, const nnc_node *n, int64_t *mult)
 {
     int rank = nnc_typeof(s->f, n->out)->rank;
@@ -210,7 +210,7 @@ static void analyse(sampler *s, bool *hit)
 
 /* ---- the smaller graph ---- */
 
-/* A whole operand that is combined with the batch in dimension 0: its first rows. */
+/* The first rows of a whole operand that is combined with the batch in dimension 0. */
 static nnc_ref first_rows(sampler *s, nnc_graph *out, const nnc_node *n, int i, nnc_ref v)
 {
     const nnc_type *t = type_in(s, n, i), *y = nnc_typeof(s->f, n->out);

@@ -21,7 +21,7 @@ static nnc_status check_type(
 {
     const nnc_type *t = nnc_typeof(g, r);
     bool ordered = n->op == OP_relayout || n->op == OP_fused;
-    const nnc_type dense = nnc_type_dense(t); /* whether gaps are right, places tell */
+    const nnc_type dense = nnc_type_dense(t); /* nnc_check_places checks gaps */
     if (!is_permutation(t))
         return broken(sink, n, "the memory order of a result is not a permutation");
     if (t->dtype == want->dtype &&

@@ -15,8 +15,7 @@ typedef struct digits {
     int64_t extent[NNC_MAX_RANK], stride[NNC_MAX_RANK];
 } digits;
 
-/* Extents of 1 drop out, and digits that count on from each other merge; then equal functions have
- * equal digits. */
+/* Drops extents of 1 and merges contiguous digits, so that equal functions have equal digits. */
 static digits canonical(int rank, const int64_t *dim, const int64_t *stride)
 {
     digits d = {0};
@@ -39,7 +38,7 @@ static bool same_digits(const digits *a, const digits *b)
            !memcmp(a->stride, b->stride, (size_t)a->n * sizeof a->stride[0]);
 }
 
-/* Does a value of type t lie in one of type `whole`: the same memory order and strides, between them no more than the gaps? */
+/* Can a value of type t be part of one of type `whole`? It must have whole's memory order and strides, and no larger dimension. */
 bool nnc_is_part(const nnc_type *t, const nnc_type *whole)
 {
     nnc_type like = nnc_type_dense(t);
@@ -122,8 +121,8 @@ nnc_ref nnc_reshaped(const nnc_graph *g, nnc_ref v)
     return v;
 }
 
-/* Operands of a concat, or what they are reshaped from, lie one after the other in its result. Where they have a place already, as the
- * first operands of a larger concat do, the result lies there, too. */
+/* Places the operands of a concat, or the values that they reshape, one after the other in its result. If they have a place already, as the
+ * first operands of a larger concat, the result is there, too. */
 static void place_operands(const nnc_graph *g, const nnc_node *n, nnc_place *place)
 {
     int64_t axis = nnc_attr_int(n, AT_axis, 0), start = 0;
@@ -176,7 +175,7 @@ nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a)
     return place;
 }
 
-/* What an in-place node asks of its operands, or NULL. */
+/* Which requirement of an in-place node its operands violate, or NULL. */
 static const char *in_place_fault(
     const nnc_graph *g, const nnc_node *n, const nnc_place *place, const bool *is_static)
 {

@@ -6,7 +6,7 @@
  * arithmetic, and the error's square is a quarter. */
 #include "ir/eval_internal.h"
 
-/* Coefficients, the lowest first, of the product of (t - point[i]) over all i but `without`. */
+/* Coefficients, the lowest first, of the product of (t - point[i]) over all i except `without`. */
 static void roots(const double *point, int n, int without, double *c)
 {
     int degree = 0;
@@ -93,7 +93,7 @@ typedef struct tiles {
     int64_t pad[2], rows, columns; /* of tiles in an image */
 } tiles;
 
-/* sum of m[k] x[k step]; a factor of zero is no term, also where x is infinite. */
+/* sum of m[k] x[k step]; terms with m[k] = 0 are omitted, even if x is infinite. */
 static double combine(const double *m, const double *x, int n, int step)
 {
     double sum = 0;
@@ -178,7 +178,7 @@ nnc_status ev_winograd(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
     return ev_for(e, y->dim[0] * s.rows * s.columns, 1, nnc_type_numel(u), run_tiles, &s);
 }
 
-/* What a work item of winograd_wgrad computes: the direct sums of one channel in one block of dy's rows. */
+/* A work item of winograd_wgrad: the direct sums of one channel in one block of dy's rows. */
 typedef struct gradient {
     const ev_arg *in;
     ev_arg *out;

@@ -268,8 +268,8 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     }
 }
 
-/* True when merging node n with the movement d before it would need an additional copy. Now n is a free view of d's result, which others
- * use, too. */
+/* True when merging node n with the movement d before it would need an additional copy. n is now a free view of d's result, which others
+ * use too. */
 static bool costs_a_copy(pass *p, const nnc_node *n, const nnc_node *d)
 {
     return nnc_is_view(p->g, n) && !nnc_is_view(p->g, d) && !edit_only_user(p, d->out);

@@ -1,7 +1,7 @@
 /* plan/devices.c -- the order of the commands of several devices whose nodes have one stream each, where tasks or collectives connect them.
  *
- * Each device has its own sequence (sequence.c), so that a device's order does not depend on the others. The common list is in the order in
- * which commands would begin. By a clock for each device, the node that can start first is next. Where there are several collectives, they
+ * Each device has its own sequence (sequence.c), so that a device's order does not depend on the others. The common list orders commands by
+ * the time when they would begin. Each device has a clock; the node that can start first is next. Where there are several collectives, they
  * have a second stream.
  *
  * Two sequences may need each other in different orders, as when each begins with another one of two collectives. Then the first node whose

@@ -4,8 +4,8 @@
  *
  *   by index    Program order.
  *   on demand   Depth first from the nodes without consumers, those nearest to the inputs first. Of a node's operands, the farthest from
- *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. Of operands
- *               without other consumers, the nearest is first.
+ *               the inputs is computed first, so that a node that can run at any time comes right before its consumer. For a node
+ *               without consumers, the nearest operand is first.
  *
  *   hoisting    A node that frees more bytes than it allocates runs as soon as its operands are ready. Examples: an update when the
  *               gradient and all consumers of the old weight are done; the index of a max pooling in the forward pass.
@@ -701,9 +701,9 @@ static void find_senders(const walk *w, bool *leads, bool *sends)
         }
 }
 
-/* Moves nodes of the backward pass that no other device waits for, such as gradients of weights. They go after the next node that is sent,
- * if that is one of the next few. Otherwise a device that needs another's gradients at each layer would also wait for its gradients of weights.
- * Only a few nodes are moved, in order, since their operands stay in memory until then. */
+/* In the backward pass, moves nodes that no other device waits for, such as gradients of weights. They go after the next node that is sent,
+ * if that is one of the next few. Otherwise a device that needs another's gradients at each layer would also wait for its gradients of
+ * weights. Only a few nodes are moved, in order, since their operands stay in memory until then. */
 static nnc_status send_first(const walk *w, uint32_t *order, uint32_t n)
 {
     enum { AHEAD = 8 };

@@ -30,7 +30,7 @@ static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
     return nnc_affine_axes(&in->at) & ((1u << k->n_outer) - 1);
 }
 
-/* The load behind a factor's casts; -1: none. */
+/* The load that a factor is, apart from casts; -1: none. */
 static int32_t load_of(const nnc_kernel *k, int32_t id)
 {
     while (id >= 0 && k->ins[id].op == KO_sop && k->ins[id].sop == SC_cast)
@@ -405,7 +405,7 @@ int nnc_recurrent_vectors(int sums, const nnc_target *t)
     return sums * 4 <= most_sums(t) ? 4 : sums * 2 <= most_sums(t) ? 2 : 1;
 }
 
-/* Number of vectors at once along own axis v of a kernel whose points run in order. 0 unless its sums are for neighbours along v. */
+/* Number of vectors at once along own axis v, in a kernel with points in order and sums for neighbours along v; otherwise 0. */
 int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t)
 {
     const int sums = sums_in_order(k);
