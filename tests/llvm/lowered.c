@@ -463,46 +463,6 @@ TEST(contractions)
     }
 }
 
-/* A register block's sums begin with the bias: no instruction adds it, unless something else needs the sum. */
-TEST(sums_begin_with_a_bias)
-{
-    static const struct {
-        const char *bias, *store;
-        int adds;
-    } at[] = {{"i1", "%6", 0}, {"i1", "%4", 14}, {"i0*32 + i1", "%6", 14}};
-    const nnc_emitter *e = kb_emitter();
-    for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
-        char text[800], *code = NULL;
-        set s = {.n = 1};
-        nnc_scan scan;
-        size_t n;
-        int adds = 0;
-        snprintf(text, sizeof text,
-            "kernel k_test { axis i0 outer 42 axis i1 outer 32 axis r0 reduce 24\n"
-            "buf x0 in f32 1344 buf x1 in f32 768 buf x2 in f32 1344 buf y0 out f32 1344 "
-            "buf y1 out f32 1344\n"
-            "schedule tile i0 42 order i0 i1 vector i1 32 unroll i0 14 parallel 1 grain 1\n"
-            "stage r0 { %%0 = load f32 x0[i0*32 + r0] %%1 = load f32 x1[r0*32 + i1]\n"
-            "%%2 = const f32 0 %%3 = fma f32 %%0 %%1 %%2 %%4 = reduce sum f32 %%3\n"
-            "post %%5 = load f32 x2[%s] %%6 = add f32 %%4 %%5 %%7 = store f32 y0[i0*32 + i1] %%6\n"
-            "%%8 = store f32 y1[i0*32 + i1] %s } }",
-            at[i].bias, at[i].store);
-        nnc_arena_init(&s.arena, 0);
-        nnc_scan_init(&scan, "t", text, strlen(text));
-        s.k[0] = nnc_schedule_parse(&scan, &s.arena, test_sink);
-        CHECK(s.k[0] && run_set(&s, e, 3));
-        const nnc_kernel *k = s.k[0];
-        if (k)
-            CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_llvm, &code, &n, test_sink));
-        for (const char *t = code; t && (t = strstr(t, " fadd ")); t++)
-            adds++;
-        if (kb_host()->fma)
-            CHECK_INT(adds, at[i].adds);
-        nnc_free(code);
-        nnc_arena_deinit(&s.arena);
-    }
-}
-
 /* Products whose panels fill L2 are summed in blocks of terms: ends of strips, panels and blocks, batches, packed panels. */
 TEST(blocks_of_terms)
 {
