@@ -1,5 +1,6 @@
 /* report/nccl.c -- device memory that a plan's communication takes beside its arena and weights. It consists of buffers of NCCL's
- * communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. An estimate (cluster/buffers.c), as only NCCL knows them. */
+ * communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. An estimate (cluster/buffers.c), as
+ * only NCCL knows them. */
 #include "report/report.h"
 #include "session/session.h"
 
