@@ -36,7 +36,7 @@ typedef struct nnc_plan_options {
     /* statistics, optional */
     int64_t *codegen_ns;
     int *cache_hits, *cache_misses;
-    /* called with each lowered kernel and the layers it computes (--emit=kernels) */
+    /* called with each lowered kernel and the layers it computes (--emit=kernels), before the kernel is emitted on another thread */
     void (*on_kernel)(void *ctx, const nnc_kernel *k, const char *layers);
     void *on_kernel_ctx;
 } nnc_plan_options;

@@ -264,6 +264,12 @@ static nnc_status keep_lowered(maker *m, const lowered *x)
     return NNC_OK;
 }
 
+static void show_kernel(const maker *m, const nnc_node *n, const nnc_kernel *k)
+{
+    if (m->o->on_kernel)
+        m->o->on_kernel(m->o->on_kernel_ctx, k, n->origin ? n->origin : nnc_ops[n->op].name);
+}
+
 static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kernel **out)
 {
     nnc_hash128 h = nnc_node_hash(m->g, n);
@@ -271,7 +277,7 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
     h.hi ^= 2 * (uint64_t)m->on[j->device].kind + m->is_static[n->out];
     const lowered *known = m->lowered ? find_lowered(m, h) : NULL;
     if (known && known->k) {
-        *out = known->k;
+        show_kernel(m, n, *out = known->k);
         j->item = known->item;
         j->work_bytes = known->work_bytes;
         return NNC_OK;
@@ -285,7 +291,7 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
         (void)nnc_sched_put(&k->sched, KD_quick, -1, 0);
         nnc_sched_drop(&k->sched, KD_nontemporal, -1);
     }
-    *out = k;
+    show_kernel(m, n, *out = k);
     NNC_TRY(make_kernel(m, j, k, once && interpret_once(m, k)));
     return keep_lowered(m, &(lowered){h, k, j->item, j->work_bytes});
 }
@@ -295,10 +301,7 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
     const nnc_node *n = &m->g->node[j->node];
     const nnc_kernel *k = NULL;
     NNC_TRY(lower_node(m, j, n, &k));
-    NNC_TRY(find_in_place(m, j, at, k));
-    if (m->o->on_kernel)
-        m->o->on_kernel(m->o->on_kernel_ctx, k, n->origin ? n->origin : nnc_ops[n->op].name);
-    return NNC_OK;
+    return find_in_place(m, j, at, k);
 }
 
 /* Counts a contraction that no engine supports. */
