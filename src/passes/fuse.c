@@ -45,7 +45,8 @@ static int find_results(groups *s, const uint32_t *nodes, uint32_t n)
     return n_out;
 }
 
-/* Number of distinct values that these nodes, which find_results has marked, read from outside. */
+/* Number of distinct values that these nodes, which find_results has marked, read from outside. A value that the pass made counts at each
+ * use. */
 static int count_operands(groups *s, const uint32_t *nodes, uint32_t n)
 {
     const nnc_graph *g = s->p->g;
@@ -54,8 +55,13 @@ static int count_operands(groups *s, const uint32_t *nodes, uint32_t n)
     for (uint32_t k = 0; k < n; k++)
         for (int j = 0; j < g->node[nodes[k]].n_in; j++) {
             const nnc_ref v = g->node[nodes[k]].in[j];
-            count += s->seen[g->value[v].node] != inside && s->mark[v] != s->stamp;
-            s->mark[v] = s->stamp;
+            const uint32_t from = g->value[v].node;
+            if (v >= s->n_value)
+                count++;
+            else if (s->mark[v] != s->stamp) {
+                count += from >= s->n_node || s->seen[from] != inside;
+                s->mark[v] = s->stamp;
+            }
         }
     return count;
 }
