@@ -98,7 +98,7 @@ static nnc_status near_ties(comparison *c, const program *p, int o, double *sum)
         NNC_TRY(nnc_ties_find(c->model, c->input, threads, r, &t, c->sink));
         c->n_tie = t.n;
         NNC_TRY(
-            nnc_ties_spread(c->model, c->input, threads, &t, c->reference.value, c->ties, c->sink));
+            nnc_ties_spread(c->model, c->input, threads, &t, &c->reference, c->ties, c->sink));
     }
     *sum = TIES_FACTOR * c->ties[o];
     return NNC_OK;

@@ -118,7 +118,7 @@ static nnc_status allow_ties(layers *l)
     NNC_FREED double *sum = nnc_calloc((size_t)count(l) + 1, sizeof *sum);
     NNC_NEED(sum, l->sink);
     NNC_TRY(
-        nnc_ties_spread(l->source, l->input, threads, &l->ties, l->reference.value, sum, l->sink));
+        nnc_ties_spread(l->source, l->input, threads, &l->ties, &l->reference, sum, l->sink));
     if (!possible(l, sum))
         return NNC_OK;
     widen_faint(l, sum);

@@ -2,6 +2,7 @@
  * elements that are not finite. */
 #include "base/limits.h"
 #include "check/compare.h"
+#include "check/ties.h"
 #include "session/session.h"
 #include "help.h"
 #include <math.h>
@@ -194,6 +195,39 @@ TEST(judge_what_depends_on_the_order)
     CHECK_INT(number(output(j, 0), "mismatched"), 0);
     cJSON_Delete(j);
     CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "elements that are not compared"));
+}
+
+/* Open elements count neither in conditioning nor in what ties change: what rounding does to an element near f16's largest number, or a
+ * choice to it, excuses no error of another. */
+TEST(judge_open_elements_apart)
+{
+    static const char text[] = "graph @t {\n%x = input : f32[64]\n%h = cast %x {to=f16}\n"
+                               "%z = sub %h, %h\n%t = exp %z\n%one = constant : f16[] = [1]\n"
+                               "%c = gt %t, %one\n%d = add %h, %h\n%n = neg %d\n"
+                               "%y = select %c, %n, %d\nreturn %y\n}\n";
+    float x[64];
+    void *const in[] = {x};
+    double mean_square[1] = {0}, ties[1] = {0}, most = 0;
+    nnc_reference r;
+    nnc_scan scan;
+    NNC_LOCAL(nnc_ties) t = {0};
+    for (int i = 0; i < 64; i++)
+        x[i] = i ? 0.01F * (float)i : 32752; /* twice is 65504 */
+    nnc_scan_init(&scan, "t", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    CHECK(g != NULL);
+    CHECK_OK(nnc_reference_make(g, in, 1, &r, test_sink));
+    CHECK_OK(nnc_reference_conditioning(&r, g, in, 1, (nnc_rounding){0}, mean_square, test_sink));
+    for (int i = 0; i < 64; i++)
+        most += 16 * (double)x[i] * x[i] * (i > 0);
+    CHECK(r.any_open && r.open[0][0] && !r.open[0][1]);
+    CHECK(mean_square[0] > 0 && mean_square[0] < 4); /* one ulp of 65504 is 32 */
+    CHECK_OK(nnc_ties_find(g, in, 1, (nnc_rounding){0}, &t, test_sink));
+    CHECK(t.n > 0);
+    CHECK_OK(nnc_ties_spread(g, in, 1, &t, &r, ties, test_sink));
+    CHECK(ties[0] > 0 && ties[0] <= most);
+    nnc_reference_deinit(&r);
+    nnc_graph_destroy(g);
 }
 
 /* The verdict on errors that are planted: `relative` in all elements of an output that cancels by a factor of 1e6, or does not. */
