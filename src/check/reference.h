@@ -44,9 +44,9 @@ typedef struct nnc_error {
 /* Why not. */
 #define NNC_OPEN "an order of evaluation leaves the range of their dtype, or rounding a function's domain"
 void nnc_error_add(nnc_error *e, double got, double want);
-/* Adds the error of `got` as element i of output o of the reference, counted only where the element is open. Both have changed from
- * `was`. */
-void nnc_error_add_reference(nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was);
+/* Adds the error of `got` as element i of output o of the reference; without `all` only counts it if the element is open. Both have changed
+ * from `was`. */
+void nnc_error_add_reference(nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was, bool all);
 /* Element i as a number; u64 is kept as the bits of an int64_t. */
 double nnc_rval_number(const nnc_rval *v, int64_t i);
 /* Whether the sum of the squared differences is at most diff2, and no element is finite on one side only. Elements that are NaN or the same

@@ -197,6 +197,21 @@ TEST(judge_what_depends_on_the_order)
     CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "elements that are not compared"));
 }
 
+/* Sums beyond f32 end as 1, and as less in float64: nothing is infinite there, and no element is compared. */
+TEST(judge_what_overflows_on_the_way)
+{
+    static const char json[] =
+        "{\"inputs\":{\"x\":[64,32]},\"layers\":[\"abs\",{\"op\":\"mul\",\"value\":1e38},"
+        "{\"op\":\"reduce_sum\",\"axes\":[1]},{\"op\":\"mul\",\"value\":1e-39},\"sigmoid\"]}";
+    bool agrees = false;
+    NNC_LOCAL(nnc_text) said = {0};
+    cJSON *j = compared(json, (nnc_compare_options){.compile = nnc_compile_defaults}, &agrees);
+    CHECK(agrees);
+    CHECK_INT(number(output(j, 0), "not_compared"), 64);
+    cJSON_Delete(j);
+    CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "open      open"));
+}
+
 /* Open elements count neither in conditioning nor in what ties change: what rounding does to an element near f16's largest number, or a
  * choice to it, excuses no error of another. */
 TEST(judge_open_elements_apart)
