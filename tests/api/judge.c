@@ -21,21 +21,27 @@ static nnc_model *model(const char *json)
     return m;
 }
 
-/* What compare says of a model, as JSON. */
-static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
+/* What compare says of a model. */
+static bool compared_as(const char *json, nnc_compare_options o, nnc_format f, nnc_text *t)
 {
+    bool agrees = false;
     nnc_env *e = NULL;
-    nnc_text t = {0};
     nnc_model *m = model(json);
     CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &e, test_sink));
     o.iterations = 1;
     o.warmup = 1;
-    CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, agrees, test_sink));
-    cJSON *j = cJSON_Parse(nnc_text_str(&t));
-    CHECK(j != NULL);
-    nnc_text_deinit(&t);
+    CHECK_OK(nnc_compare(e, m, &o, f, t, &agrees, test_sink));
     nnc_model_close(m);
     nnc_env_destroy(e);
+    return agrees;
+}
+
+static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    *agrees = compared_as(json, o, NNC_JSON, &t);
+    cJSON *j = cJSON_Parse(nnc_text_str(&t));
+    CHECK(j != NULL);
     return j;
 }
 
@@ -210,6 +216,10 @@ TEST(judge_what_overflows_on_the_way)
     CHECK_INT(number(output(j, 0), "not_compared"), 64);
     cJSON_Delete(j);
     CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "open      open"));
+    nnc_text_clear(&said);
+    CHECK(
+        compared_as(json, (nnc_compare_options){.compile = nnc_compile_defaults}, NNC_TEXT, &said));
+    CHECK(strstr(nnc_text_str(&said), "yes, where compared"));
 }
 
 /* Open elements count neither in conditioning nor in what ties change: what rounding does to an element near f16's largest number, or a
