@@ -101,6 +101,8 @@ typedef struct summary { /* of a program's plan and times */
 /* roofline.c: sets the programs' rooflines. */
 void nnc_rooflines(comparison *c);
 
+/* judge.c: is output o of p within the limit that holds without conditioning? */
+bool nnc_within_plain_limit(comparison *c, const program *p, int o);
 /* judge.c: mean square by which rounding changes output o of p, and the open elements of the reference; evaluated on first use. */
 nnc_status nnc_conditioning(comparison *c, const program *p, int o, double *mean_square) NNC_MUST;
 /* judge.c: sets limits and verdicts of all programs' outputs, and c->agrees. */

@@ -367,10 +367,19 @@ static void text_output(nnc_text *t, const comparison *c, int o)
     nnc_putc(t, '\n');
 }
 
+static const char *verdict_of(const comparison *c)
+{
+    bool open = false;
+    for (int i = 0; i < c->n; i++)
+        for (int o = 0; o < c->n_result; o++)
+            open |= c->p[i].output[o].reference.open > 0;
+    return !c->agrees ? "NO" : open ? "yes, where compared" : "yes";
+}
+
 static void text_verdict(nnc_text *t, const comparison *c)
 {
     const program *f = &c->p[c->fused];
-    const char *verdict = c->agrees ? "yes" : "NO";
+    const char *verdict = verdict_of(c);
     int o = nnc_worst_output(c, f);
     if (c->reference.ran)
         nnc_printf(t, "Same numbers as float64 (%s): %s", c->reference.scope, verdict);

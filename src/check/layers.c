@@ -224,7 +224,7 @@ static void add_errors(
             const double got = nnc_get_f64((nnc_dtype)t->dtype, data, at),
                          v = nnc_rval_number(value, k * row + i), d = fabs(got - v);
             nnc_error_add_reference(&s->e, r, want, k * row + i, got,
-                was ? nnc_get_f64((nnc_dtype)t->dtype, was, at) : 0);
+                was ? nnc_get_f64((nnc_dtype)t->dtype, was, at) : 0, false);
             if (s->e.open > open)
                 continue;
             if (d > most || (isnan(d) && !(isnan(got) && isnan(v)) && most < INFINITY)) {
@@ -294,7 +294,7 @@ static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
         if (!may_be(&l->at[i], v->origin, v->type))
             continue;
         add_errors(l, i, v->type, v->data, NULL, &this);
-        const double nmse = nnc_error_nmse(&this.e);
+        const double nmse = layers_all_open(&this) ? INFINITY : nnc_error_nmse(&this.e);
         if (best >= 0 && !(nmse < least && nmse < NEAR))
             continue;
         best = i;

@@ -110,21 +110,34 @@ double nnc_rval_number(const nnc_rval *v, int64_t i)
     return v->f ? v->f[i] : v->type.dtype == DT_u64 ? (double)(uint64_t)v->i[i] : (double)v->i[i];
 }
 
-/* Adds the difference of a draw's output o to e, and marks elements of another kind. */
+/* Adds the squares of a draw's differences in output o, by element, and marks elements of another kind as open. */
 static nnc_status add_draw(
-    nnc_reference *r, int o, const nnc_rval *drawn, nnc_error *e, nnc_sink *sink)
+    nnc_reference *r, int o, const nnc_rval *drawn, double *square, nnc_sink *sink)
 {
     const int64_t n = nnc_type_numel(&drawn->type);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t before = e->mismatched;
-        nnc_error_add(e, nnc_rval_number(drawn, i), nnc_rval_number(&r->value[o], i));
-        if (e->mismatched == before)
+        nnc_error e = {0};
+        nnc_error_add(&e, nnc_rval_number(drawn, i), nnc_rval_number(&r->value[o], i));
+        square[i] += e.diff2;
+        if (!e.mismatched)
             continue;
         if (!r->open[o])
             NNC_NEED(r->open[o] = nnc_calloc((size_t)n, sizeof **r->open), sink);
         r->open[o][i] = r->any_open = true;
     }
     return NNC_OK;
+}
+
+static double mean_of_draws(const nnc_reference *r, int o, const double *square, int draws)
+{
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < nnc_type_numel(&r->value[o].type); i++) {
+        const bool counts = isfinite(nnc_rval_number(&r->value[o], i)) && !nnc_is_open(r, o, i);
+        sum += counts ? square[i] : 0;
+        n += counts;
+    }
+    return n ? sum / ((double)n * draws) : 0;
 }
 
 nnc_rounding nnc_rounding_of(nnc_precision precision, nnc_math math, bool contracted)
@@ -148,8 +161,12 @@ nnc_status nnc_reference_conditioning(nnc_reference *r, const nnc_graph *g, void
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
     const int draws = (int)fmin(fmax(most_ops / fmax((double)ops, 1), 1), DRAWS);
-    NNC_FREED nnc_error *e = nnc_calloc((size_t)r->n_out, sizeof *e);
-    nnc_status st = e ? NNC_OK : nnc_nomem(sink);
+    NNC_LOCAL(nnc_arena) a = {0};
+    double **square = ARENA_NEW(&a, double *, r->n_out + 1);
+    nnc_status st = square ? NNC_OK : nnc_nomem(sink);
+    for (int o = 0; !st && o < r->n_out; o++)
+        if (!(square[o] = ARENA_NEW(&a, double, nnc_type_numel(&r->value[o].type) + 1)))
+            st = nnc_nomem(sink);
     for (int k = 0; !st && k < draws; k++) {
         bool possible;
         nnc_rval *value = nnc_calloc((size_t)r->n_out, sizeof *value);
@@ -157,11 +174,11 @@ nnc_status nnc_reference_conditioning(nnc_reference *r, const nnc_graph *g, void
         st = value ? evaluate(r, g, inputs, threads, &rounding, &possible, value, sink)
                    : nnc_nomem(sink);
         for (int o = 0; !st && o < r->n_out; o++)
-            st = add_draw(r, o, &value[o], &e[o], sink);
+            st = add_draw(r, o, &value[o], square[o], sink);
         free_values(value, r->n_out);
     }
     for (int o = 0; !st && o < r->n_out; o++)
-        mean_square[o] = e[o].n ? e[o].diff2 / (double)e[o].n : 0;
+        mean_square[o] = mean_of_draws(r, o, square[o], draws);
     return st;
 }
 
@@ -195,9 +212,9 @@ void nnc_error_add(nnc_error *e, double got, double want)
 }
 
 void nnc_error_add_reference(
-    nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was)
+    nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was, bool all)
 {
-    if (r->open[o] && r->open[o][i])
+    if (!all && nnc_is_open(r, o, i))
         e->open++;
     else
         nnc_error_add(e, got - was, nnc_rval_number(&r->value[o], i) - was);

@@ -20,11 +20,15 @@ typedef struct nnc_reference {
 /* Evaluates the reference of `g` for `inputs`, completely if that is affordable, otherwise on sampled rows. */
 nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
 void nnc_reference_deinit(nnc_reference *r);
-/* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements.
- * Elements that rounding makes finite, infinite or NaN where float64 has another of these are open, and are added to r->open. There a
- * partial result leaves the range of its dtype, or an operand the domain of a function. */
+/* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements
+ * that are not open. Open are elements that rounding makes finite, infinite or NaN where float64 has another of these. There a partial
+ * result leaves the range of its dtype, or an operand the domain of a function. They are added to r->open. */
 nnc_status nnc_reference_conditioning(nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
     nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;
+static inline bool nnc_is_open(const nnc_reference *r, int o, int64_t i)
+{
+    return r->open[o] && r->open[o][i];
+}
 #define FAST_ERROR 0x1p-15 /* relative, of functions under --math=fast */
 /* The rounding of a program's values, for nnc_reference_conditioning. contracted: precision applies to some of its contractions. */
 nnc_rounding nnc_rounding_of(nnc_precision precision, nnc_math math, bool contracted);
@@ -40,9 +44,9 @@ typedef struct nnc_error {
 /* Why not. */
 #define NNC_OPEN "an order of evaluation leaves the range of their dtype, or rounding a function's domain"
 void nnc_error_add(nnc_error *e, double got, double want);
-/* Adds the error of `got` as element i of output o of the reference, counted only where the element is open. Both have changed from
- * `was`. */
-void nnc_error_add_reference(nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was);
+/* Adds the error of `got` as element i of output o of the reference; without `all` only counts it if the element is open. Both have changed
+ * from `was`. */
+void nnc_error_add_reference(nnc_error *e, const nnc_reference *r, int o, int64_t i, double got, double was, bool all);
 /* Element i as a number; u64 is kept as the bits of an int64_t. */
 double nnc_rval_number(const nnc_rval *v, int64_t i);
 /* Whether the sum of the squared differences is at most diff2, and no element is finite on one side only. Elements that are NaN or the same

@@ -402,7 +402,7 @@ nnc_status nnc_ties_eval(const nnc_graph *g, void *const *inputs, int threads, c
 }
 
 nnc_status nnc_ties_spread(const nnc_graph *g, void *const *inputs, int threads, const nnc_ties *t,
-    const nnc_rval *value, double *sum, nnc_sink *sink)
+    const nnc_reference *r, double *sum, nnc_sink *sink)
 {
     enum { PARTS = 4 };
     memset(sum, 0, g->n_output * sizeof *sum);
@@ -416,8 +416,8 @@ nnc_status nnc_ties_spread(const nnc_graph *g, void *const *inputs, int threads,
         NNC_TRY(nnc_ties_eval(g, inputs, threads, t, which, n, v, sink));
         for (uint32_t o = 0; o < g->n_output; o++) {
             for (int64_t i = 0; i < nnc_type_numel(&v[o].type); i++) {
-                const double d = nnc_rval_number(&v[o], i) - nnc_rval_number(&value[o], i);
-                sum[o] += isfinite(d) ? d * d : 0;
+                const double d = nnc_rval_number(&v[o], i) - nnc_rval_number(&r->value[o], i);
+                sum[o] += isfinite(d) && !nnc_is_open(r, (int)o, i) ? d * d : 0;
             }
             nnc_rval_free(&v[o]);
         }

@@ -25,9 +25,9 @@ typedef struct nnc_ties {
 /* Finds the near ties that g's outputs depend on, under simulated rounding r. Finds none if the values do not fit into memory. */
 nnc_status nnc_ties_find(const nnc_graph *g, void *const *inputs, int threads, nnc_rounding r, nnc_ties *ties, nnc_sink *sink) NNC_MUST;
 void nnc_ties_deinit(nnc_ties *t);
-/* By output of g: the sum of the squares by which single near ties change its elements (as far as they do not overlap). value: the
- * outputs' reference. */
-nnc_status nnc_ties_spread(const nnc_graph *g, void *const *inputs, int threads, const nnc_ties *t, const nnc_rval *value,
+/* By output of g: the sum of the squares by which single near ties change its elements (as far as they do not overlap). Elements that are
+ * open in the reference r do not count. */
+nnc_status nnc_ties_spread(const nnc_graph *g, void *const *inputs, int threads, const nnc_ties *t, const nnc_reference *r,
     double *sum, nnc_sink *sink) NNC_MUST;
 /* Evaluates g with the edits of n ties of t, those that `which` lists. */
 nnc_status nnc_ties_eval(const nnc_graph *g, void *const *inputs, int threads, const nnc_ties *t, const size_t *which, size_t n,

@@ -24,12 +24,13 @@ static void compare_stored(
     const bool rows = r->rows && r->carried_out[o];
     const int64_t n = nnc_type_numel(&y->type), row = n / (rows ? y->type.dim[0] : 1);
     for (int64_t i = 0; i < n; i++)
-        nnc_error_add(&s->against, nnc_get_f64((nnc_dtype)y->type.dtype, l->result[o], i),
-            nnc_get_f64(have, data, i));
+        if (r->rows || !nnc_is_open(r, o, i))
+            nnc_error_add(&s->against, nnc_get_f64((nnc_dtype)y->type.dtype, l->result[o], i),
+                nnc_get_f64(have, data, i));
     for (int64_t k = 0; k < (rows ? r->rows : 1); k++)
         for (int64_t i = 0; i < row; i++)
-            nnc_error_add(&s->reference, nnc_get_f64(have, data, (rows ? r->row[k] : 0) * row + i),
-                nnc_rval_number(&r->value[o], k * row + i));
+            nnc_error_add_reference(&s->reference, r, o, k * row + i,
+                nnc_get_f64(have, data, (rows ? r->row[k] : 0) * row + i), 0, false);
     /* both may be at their limits: the square of their difference may be four times as large */
     s->limit = 4 * fmax(y->limit, l->o->tolerance != 0 ? 0 : nnc_default_tolerance(have));
     s->agrees = nnc_error_within(&s->against, s->limit * s->against.ref2);
@@ -97,7 +98,7 @@ static void put_side(nnc_text *t, const side *s)
     char text[32];
     if (s->there)
         snprintf(text, sizeof text, "%.2g", nnc_error_max_rel(&s->e));
-    nnc_printf(t, " %9s", s->there ? text : s->in ? "inside" : "-");
+    nnc_printf(t, " %9s", layers_all_open(s) ? "open" : s->there ? text : s->in ? "inside" : "-");
 }
 
 static void put_row(nnc_text *t, const layers *l, int i, int width)
@@ -183,8 +184,9 @@ static void put_not_finite(nnc_text *t, const layers *l)
         open += l->at[i].side[FUSED].e.open || l->at[i].side[UNFUSED].e.open;
     }
     if (open)
-        nnc_printf(t, "%d of the rows %s elements that are not compared: " NNC_OPEN "\n", open,
-            open == 1 ? "has" : "have");
+        nnc_printf(t,
+            "%d of the rows %s elements that are not compared (open: all of a row): " NNC_OPEN "\n",
+            open, open == 1 ? "has" : "have");
     if (n)
         nnc_printf(t, "%d of the rows %s elements that are NaN or infinite in float64, too\n", n,
             n == 1 ? "has" : "have");
@@ -226,7 +228,7 @@ static void json_side(nnc_json_writer *w, const char *key, const side *s)
 {
     NNC_JSON_OBJECT(w, key, J_BOOL("stored", s->there), J_STRING("in", s->in ? s->in : ""),
         J_REAL("max_rel_err", s->there ? nnc_error_max_rel(&s->e) : NAN),
-        J_REAL("nmse", s->there ? nnc_error_nmse(&s->e) : NAN));
+        J_REAL("nmse", s->there ? nnc_error_nmse(&s->e) : NAN), J_INT("not_compared", s->e.open));
 }
 
 static void json_rows(nnc_json_writer *w, const layers *l, const char *key, int from, int to)

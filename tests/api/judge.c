@@ -2,6 +2,7 @@
  * elements that are not finite. */
 #include "base/limits.h"
 #include "check/compare.h"
+#include "check/ties.h"
 #include "session/session.h"
 #include "help.h"
 #include <math.h>
@@ -20,21 +21,27 @@ static nnc_model *model(const char *json)
     return m;
 }
 
-/* What compare says of a model, as JSON. */
-static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
+/* What compare says of a model. */
+static bool compared_as(const char *json, nnc_compare_options o, nnc_format f, nnc_text *t)
 {
+    bool agrees = false;
     nnc_env *e = NULL;
-    nnc_text t = {0};
     nnc_model *m = model(json);
     CHECK_OK(nnc_env_create(&(nnc_env_options){TEST_CACHED}, &e, test_sink));
     o.iterations = 1;
     o.warmup = 1;
-    CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, agrees, test_sink));
-    cJSON *j = cJSON_Parse(nnc_text_str(&t));
-    CHECK(j != NULL);
-    nnc_text_deinit(&t);
+    CHECK_OK(nnc_compare(e, m, &o, f, t, &agrees, test_sink));
     nnc_model_close(m);
     nnc_env_destroy(e);
+    return agrees;
+}
+
+static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    *agrees = compared_as(json, o, NNC_JSON, &t);
+    cJSON *j = cJSON_Parse(nnc_text_str(&t));
+    CHECK(j != NULL);
     return j;
 }
 
@@ -194,6 +201,58 @@ TEST(judge_what_depends_on_the_order)
     CHECK_INT(number(output(j, 0), "mismatched"), 0);
     cJSON_Delete(j);
     CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "elements that are not compared"));
+}
+
+/* Sums beyond f32 end as 1, and as less in float64: nothing is infinite there, and no element is compared. */
+TEST(judge_what_overflows_on_the_way)
+{
+    static const char json[] =
+        "{\"inputs\":{\"x\":[64,32]},\"layers\":[\"abs\",{\"op\":\"mul\",\"value\":1e38},"
+        "{\"op\":\"reduce_sum\",\"axes\":[1]},{\"op\":\"mul\",\"value\":1e-39},\"sigmoid\"]}";
+    bool agrees = false;
+    NNC_LOCAL(nnc_text) said = {0};
+    cJSON *j = compared(json, (nnc_compare_options){.compile = nnc_compile_defaults}, &agrees);
+    CHECK(agrees);
+    CHECK_INT(number(output(j, 0), "not_compared"), 64);
+    cJSON_Delete(j);
+    CHECK(verified(json, &said) && strstr(nnc_text_str(&said), "open      open"));
+    nnc_text_clear(&said);
+    CHECK(
+        compared_as(json, (nnc_compare_options){.compile = nnc_compile_defaults}, NNC_TEXT, &said));
+    CHECK(strstr(nnc_text_str(&said), "yes, where compared"));
+}
+
+/* Open elements count neither in conditioning nor in what ties change: what rounding does to an element near f16's largest number, or a
+ * choice to it, excuses no error of another. */
+TEST(judge_open_elements_apart)
+{
+    static const char text[] = "graph @t {\n%x = input : f32[64]\n%h = cast %x {to=f16}\n"
+                               "%z = sub %h, %h\n%t = exp %z\n%one = constant : f16[] = [1]\n"
+                               "%c = gt %t, %one\n%d = add %h, %h\n%n = neg %d\n"
+                               "%y = select %c, %n, %d\nreturn %y\n}\n";
+    float x[64];
+    void *const in[] = {x};
+    double mean_square[1] = {0}, ties[1] = {0}, most = 0;
+    nnc_reference r;
+    nnc_scan scan;
+    NNC_LOCAL(nnc_ties) t = {0};
+    for (int i = 0; i < 64; i++)
+        x[i] = i ? 0.01F * (float)i : 32752; /* twice is 65504 */
+    nnc_scan_init(&scan, "t", text, sizeof text - 1);
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    CHECK(g != NULL);
+    CHECK_OK(nnc_reference_make(g, in, 1, &r, test_sink));
+    CHECK_OK(nnc_reference_conditioning(&r, g, in, 1, (nnc_rounding){0}, mean_square, test_sink));
+    for (int i = 0; i < 64; i++)
+        most += 16 * (double)x[i] * x[i] * (i > 0);
+    CHECK(r.any_open && r.open[0][0] && !r.open[0][1]);
+    CHECK(mean_square[0] > 0 && mean_square[0] < 4); /* one ulp of 65504 is 32 */
+    CHECK_OK(nnc_ties_find(g, in, 1, (nnc_rounding){0}, &t, test_sink));
+    CHECK(t.n > 0);
+    CHECK_OK(nnc_ties_spread(g, in, 1, &t, &r, ties, test_sink));
+    CHECK(ties[0] > 0 && ties[0] <= most);
+    nnc_reference_deinit(&r);
+    nnc_graph_destroy(g);
 }
 
 /* The verdict on errors that are planted: `relative` in all elements of an output that cancels by a factor of 1e6, or does not. */

@@ -72,20 +72,20 @@ static void add(moments *m, int64_t i, double got, double want)
     }
 }
 
-/* By how much one draw of simulated rounding changes each output of g. Marks in open (by output and element; NULL: none) where it is
- * wrong: there a partial result leaves the range of its type (f16's largest number), or an operand a function's domain (asin beyond 1). */
-static bool rounded(
-    const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, bool **open, nnc_sink *sink)
+/* By how much one draw of simulated rounding changes each output of g: adds to m by output, or to square by output and element. NaN there
+ * means that it is wrong: a partial result leaves the range of its type (f16's largest number), or an operand a function's domain (asin
+ * beyond 1). */
+static bool rounded(const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m,
+    double **square, nnc_sink *sink)
 {
     nnc_rval *v = nnc_calloc(d->n_out + 1, sizeof *v);
     bool ok = v && nnc_eval_rounded(g, (const void *const *)d->in, 1, &r, v, sink) == NNC_OK;
     for (uint32_t o = 0; ok && o < d->n_out; o++) {
         for (int64_t i = 0; i < nnc_type_numel(&v[o].type); i++) {
-            const int64_t wrong = m[o].wrong;
-            if (!open || !open[o][i])
-                add(&m[o], i, at(&v[o], i), at(&d->want[o], i));
-            if (m[o].wrong > wrong && open)
-                open[o][i] = true;
+            moments one = {0};
+            add(m ? &m[o] : &one, i, at(&v[o], i), at(&d->want[o], i));
+            if (square)
+                square[o][i] += one.wrong ? NAN : one.diff2;
         }
         nnc_rval_free(&v[o]);
     }
@@ -221,29 +221,31 @@ static double number_or_wrong(const nnc_type *t, const void *out, const nnc_rval
                                                   : NAN;
 }
 
-/* Is each output off by no more than rounding explains, and a few units in the last place? The draws may have met single elements with
- * little luck: 100 times their mean square m. Where outputs of one element are spread as a Gauss curve, one in 500 is beyond that after
- * three draws, one in 30 million after sixteen. (The F distribution with 1 and 3 or 16 degrees of freedom.) */
-static bool is_explained(const nnc_graph *g, const api_data *d, const api_run *r, const moments *m,
-    bool *const *open, nnc_text *why)
+/* Is each output off by no more than rounding explains, and a few units in the last place? square is of `draws` draws, which may have met
+ * single elements with little luck: 100 times the mean. Where outputs of one element are spread as a Gauss curve, one in 500 is beyond
+ * that after three draws, one in 30 million after sixteen. (The F distribution with 1 and 3 or 16 degrees of freedom.) */
+static bool is_explained(const nnc_graph *g, const api_data *d, const api_run *r,
+    double *const *square, double draws, nnc_text *why)
 {
     const double unit = fmax(api_coarsest(g), 0x1p-53);
     for (uint32_t i = 0; i < d->n_out; i++) {
         const nnc_type *t = nnc_typeof(g, g->output[i]);
         const nnc_rval *want = &d->want[i];
-        const double n = fmax(m[i].n, 1);
         moments x = {0};
+        double drawn = 0;
         for (int64_t k = 0; k < nnc_type_numel(t); k++)
-            if (!open[i][k])
+            if (!isnan(square[i][k])) {
                 add(&x, k, number_or_wrong(t, r->out[i], want, k), at(want, k));
-        const double square = x.diff2 / fmax(x.n, 1);
-        if (!x.wrong && square <= 100 * m[i].diff2 / n + 16 * unit * unit * m[i].ref2 / n)
+                drawn += square[i][k] / draws;
+            }
+        const double n = fmax(x.n, 1);
+        if (!x.wrong && x.diff2 <= 100 * drawn + 16 * unit * unit * x.ref2)
             continue;
         nnc_printf(why,
             "output %u (%s): %lld of another kind, element %lld is %.9g, not %.9g; mean square "
             "%.3g, rounding explains %.3g",
             (unsigned)i, g->output_name[i], (long long)x.wrong, (long long)x.at, x.got,
-            at(want, x.at), square, m[i].diff2 / n);
+            at(want, x.at), x.diff2 / n, drawn / n);
         return false;
     }
     return true;
@@ -257,17 +259,17 @@ static bool near(const nnc_graph *g, const api_data *d, const api_run *r,
     if (o->precision == NNC_PRECISION_f16 || o->precision == NNC_PRECISION_bf16)
         how.operand_unit = how.result_unit = o->precision == NNC_PRECISION_f16 ? 0x1p-11 : 0x1p-8;
     NNC_LOCAL(nnc_arena) a = {0};
-    moments *m = ARENA_NEW(&a, moments, d->n_out + 1);
-    bool **open = ARENA_NEW(&a, bool *, d->n_out + 1), ok = false, drawn = m && open;
+    double **square = ARENA_NEW(&a, double *, d->n_out + 1);
+    bool ok = false, drawn = square != NULL;
     for (uint32_t i = 0; drawn && i < d->n_out; i++)
-        drawn = (open[i] = ARENA_NEW(&a, bool, nnc_type_numel(&d->want[i].type) + 1)) != NULL;
+        drawn = (square[i] = ARENA_NEW(&a, double, nnc_type_numel(&d->want[i].type) + 1)) != NULL;
     for (size_t k = 0; drawn && !ok && k < NNC_COUNT(draws); k++) {
         while (drawn && how.seed < draws[k]) {
             how.seed++;
-            drawn = rounded(g, d, how, m, open, sink);
+            drawn = rounded(g, d, how, NULL, square, sink);
         }
         nnc_text_clear(why);
-        ok = drawn && is_explained(g, d, r, m, open, why);
+        ok = drawn && is_explained(g, d, r, square, (double)draws[k], why);
     }
     if (!drawn)
         nnc_puts(why, "the conditioning cannot be computed");
