@@ -4,14 +4,13 @@ import collections
 import ctypes
 import functools
 import os
-import sys
 import types
 from collections.abc import Mapping
 
 import numpy as np
 
 from ._lib import TEXT, ModelError, Options, Out, Sink, Text, UsageError, call, lib, machine_lock, path
-from ._report import Folder, flags_of, measured, report_by, source_of
+from ._report import Folder, flags_of, measured, report_by, source_of, view_of
 
 Tensor = collections.namedtuple("Tensor", "name dtype shape")
 Tensor.__doc__ = """An input or output of a model: its name, its dtype as nnc writes it ("f32", "i64", "bf16", ...), its shape."""
@@ -37,26 +36,6 @@ def nnc_dtype(array):
     return named.get(array.dtype.name) or {v: k for k, v in _numpy.items()}[array.dtype.str[1:]]
 
 
-def _view(value, name):
-    """The array of a value with DLPack or the buffer protocol, in the same memory; (array, dtype of nnc or None: as the array's)."""
-    if isinstance(value, np.ndarray):
-        return value, None
-    if not hasattr(value, "__dlpack__"):
-        try:
-            return np.asarray(value), None
-        except (RecursionError, TypeError, ValueError) as error:
-            raise UsageError(f"{name}: {error}") from None
-    bits = None
-    if hasattr(value, "detach"):  # a PyTorch tensor
-        value = value.detach().resolve_neg()  # DLPack has no such bit
-        if str(value.dtype) == "torch.bfloat16":  # NumPy has none
-            value, bits = value.contiguous().view(sys.modules["torch"].int16), "bf16"
-    try:
-        return np.from_dlpack(value), bits
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise UsageError(f"{name} cannot be read on the host ({error}): pass it as a CPU tensor, such as x.cpu()") from None
-
-
 def array_of(value, want, what="input"):
     """`value` as a contiguous array for the Tensor `want`; copied only where it is not contiguous, or a list."""
     if isinstance(value, (list, tuple, int, float)):
@@ -65,7 +44,7 @@ def array_of(value, want, what="input"):
         except (OverflowError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"{what} {want.name}: {error}") from None
     else:
-        array, bits = _view(value, f"{what} {want.name}")
+        array, bits = view_of(value, f"{what} {want.name}")
     dtype = numpy_dtype(want.dtype)
     same = array.dtype == dtype or (want.dtype == "bf16" and (bits == "bf16" or array.dtype == np.uint16))
     if not same or array.shape != want.shape:
@@ -232,7 +211,7 @@ class Model:
             if len(results) != len(self.outputs):
                 raise UsageError(f"out: {len(results)} arrays for {len(self.outputs)} outputs: {', '.join(self._names)}")
             for given, to, t in zip(results, written, self.outputs):
-                if not to.flags.writeable or address(_view(given, t.name)[0]) != address(to):
+                if not to.flags.writeable or address(view_of(given, t.name)[0]) != address(to):
                     raise UsageError(f"out: output {t.name} needs a contiguous array that can be written")
         try:
             session = self._free.pop()
@@ -325,7 +304,7 @@ def _add_weights(options, weights):
     for name, value in weights.items():
         if not isinstance(name, str):
             raise UsageError(f"weights: the name {name!r} is no string")
-        array, dtype = _view(value, f"weight {name}")
+        array, dtype = view_of(value, f"weight {name}")
         array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         try:
             dtype = dtype or nnc_dtype(array)

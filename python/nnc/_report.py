@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -93,6 +94,26 @@ def source_of(model):
     )
 
 
+def view_of(value, name):
+    """The array of a value with DLPack or the buffer protocol, in the same memory; (array, dtype of nnc or None: as the array's)."""
+    if isinstance(value, np.ndarray):
+        return value, None
+    if not hasattr(value, "__dlpack__"):
+        try:
+            return np.asarray(value), None
+        except (RecursionError, TypeError, ValueError) as error:
+            raise UsageError(f"{name}: {error}") from None
+    bits = None
+    if hasattr(value, "detach"):  # a PyTorch tensor
+        value = value.detach().resolve_neg()  # DLPack has no such bit
+        if str(value.dtype) == "torch.bfloat16":  # NumPy has none
+            value, bits = value.contiguous().view(sys.modules["torch"].int16), "bf16"
+    try:
+        return np.from_dlpack(value), bits
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise UsageError(f"{name} cannot be read on the host ({error}): pass it as a CPU tensor, such as x.cpu()") from None
+
+
 # ---- commands -----------------------------------------------------------------------------------
 
 
@@ -102,7 +123,8 @@ def flags_of(options, folder):
         flag = f"-{name}" if name == "O" else f"--{name.replace('_', '-')}="
         if isinstance(value, Mapping) and any(hasattr(v, "__array__") and not isinstance(v, np.generic) for v in value.values()):
             file = folder.file(f"{name}.npz", f"<{name}>")
-            np.savez(file, **{k: np.asarray(v.detach() if hasattr(v, "detach") else v) for k, v in value.items()})
+            arrays = {k: view_of(v, f"{name} {k}") for k, v in value.items()}
+            np.savez(file, **{k: a.view("V2") if bits else a for k, (a, bits) in arrays.items()})  # bf16 in files
             yield flag + file
         elif value is True:
             yield flag.rstrip("=")
@@ -130,12 +152,18 @@ def run(command, files, flags, folder):
     return text, child.returncode
 
 
+def remove_own(folder, owner):
+    """Removes a folder, in the process that made it: a forked one has the same objects."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Folder:
     """A temporary folder, for what a command reads and writes."""
 
     def __init__(self):
         self.name, self.given = tempfile.mkdtemp(prefix="nnc-"), {}
-        weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
+        weakref.finalize(self, remove_own, self.name, os.getpid())
 
     def file(self, name, given=None):
         """The path of a file; messages say `given` instead."""
@@ -179,7 +207,14 @@ def command(name, *models, **flags):
     files = [folder.model(m, i) for i, m in enumerate(models)]
     given = list(flags_of(flags, folder))
     text, code = run(name, files, given, folder)
-    return judged(Report(text, lambda: json.loads(run(name, files, [*given, "--format=json"], folder)[0])), name, code)
+
+    def content():
+        try:
+            return json.loads(run(name, files, [*given, "--format=json"], folder)[0])
+        except json.JSONDecodeError:
+            raise UsageError(f"nnc {name} prints no JSON") from None
+
+    return judged(Report(text, content), name, code)
 
 
 def measured(name, files, flags, folder, rows="--json", html=False):

@@ -69,6 +69,14 @@ def test_commands(tmp_path):
     assert caught.value.file == "<dict>"
     with pytest.raises(nnc.UsageError, match="did you mean show"):
         nnc.command("shaw", NET)
+    with pytest.raises(nnc.UsageError, match="nnc version prints no JSON"):
+        nnc.command("version").to_dict()
+
+
+def test_a_forked_process_leaves_its_parents_files(in_child):
+    made = [nnc.command("show", NET)]
+    in_child(made.clear)
+    assert made[0].to_dict()
 
 
 def test_train(tmp_path):
@@ -174,6 +182,9 @@ def test_tensors_of_pytorch():
     y, z = y.bfloat16(), z.bfloat16()
     half(x.bfloat16(), out=(y, z))
     torch.testing.assert_close(y, (x.bfloat16().float() @ w.bfloat16().float()).bfloat16(), rtol=1e-2, atol=1e-2)
+    assert half.verify(inputs={"x": x.bfloat16()}, against={"y": y, "relu.z": z}).agrees
+    y = torch._neg_view(x) @ w
+    assert model.verify(inputs={"x": torch._neg_view(x)}, against={"y": y, "relu.z": y.relu()}).agrees
 
 
 def test_modules_of_pytorch():

@@ -100,6 +100,7 @@ def test_special_functions(name):
     f = getattr(torch, name)
     for x in (NUMBERS, some(3, 4), some(3, 4).half(), some(40, 40).tanh()):
         check(f, x)
+    check(f, -NUMBERS[:3])
     check(f, NUMBERS.double(), whole=name == "signbit")
 
 
@@ -231,10 +232,18 @@ def test_by_rank():
     check(lambda x: (x.median(), *x.median(1), x[1].median()), x)
     check(lambda x: (*x.median(0)[:1], x.kthvalue(2, 1)[0]), I)
     check(lambda x: x.histc(7, -1, 2), torch.cat([some(90), torch.tensor([-1, 2.0, torch.nan, 2.01])]))
+    with pytest.raises(RuntimeError, match="not finite"), torch.inference_mode():
+        compiled(lambda x: x.histc(4, -INF, INF))(some(9))
 
 
 def test_masked_scatter():
     check(lambda x, m: (x.masked_scatter(m, x.flatten() + 1), x.masked_scatter(m[:, :1], x * 2)), M, M > 0)
+
+
+def test_lazily_negated_operands():
+    z = torch.complex(some(3, 4), some(3, 4, seed=1))
+    check(lambda x: x.exp() * 2, z.conj().imag)
+    check(lambda z: z.conj().imag.exp() * 2, z, whole=False)
 
 
 def test_mixed_dtypes():

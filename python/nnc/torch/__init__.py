@@ -93,7 +93,7 @@ class Call:
 
 def host(t):
     """What nnc.Model takes: NumPy's array of the same memory is faster to make than DLPack's, but has no bf16."""
-    t = t.cpu().contiguous()
+    t = t.cpu().contiguous().resolve_neg()  # NumPy has no such bit
     return t if t.dtype is torch.bfloat16 else t.detach().numpy()
 
 

@@ -71,8 +71,8 @@ def _(g, x):
 def reflected(g, x):
     """1 - x where x < 1/2, else x; whether; and pi times the distance of x from the nearest integer."""
     low = is_(g, "lt", x, 0.5)
-    apart_ = g.op("mul", g.op("sub", x, g.op("round", x)), number(g, math.pi))
-    return select(g, low, g.op("sub", number(g, 1), x), x), low, apart_
+    apart = select(g, is_(g, "eq", x, 0), x, g.op("sub", x, g.op("round", x)))  # -0 is on the other side of a pole
+    return select(g, low, g.op("sub", number(g, 1), x), x), low, g.op("mul", apart, number(g, math.pi))
 
 
 @in_f32("lgamma")
@@ -156,7 +156,7 @@ def _(g, out, x, edges, *, out_int32=False, right=False):
 
 @row(*overloads("histc"))
 def _(g, out, x, bins=100, min=0, max=0):
-    if min >= max or x.dtype != dtype_of(out):
+    if not -math.inf < min < max < math.inf or x.dtype != dtype_of(out):
         raise Unsupported("a range that depends on data")
     x = g.reshape(x, [math.prod(x.shape), 1])
     lo, hi = value(g, min, x.dtype), value(g, max, x.dtype)
