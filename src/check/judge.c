@@ -4,8 +4,8 @@
  * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again with
  * simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Beyond that it may depend on
  * choices that rounding decides, as gradients do on the sign of a relu's operand. The change by those near ties is allowed, too. Elements
- * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. Open elements
- * (reference.h) are not compared, and it says this, too. */
+ * that are finite on one side only never agree. Those that are NaN or the same infinity on both sides do, which the report says. Open
+ * elements (reference.h) are not compared, and it says this, too. */
 #include "check/compare.h"
 #include "check/ties.h"
 #include <math.h>

@@ -73,7 +73,7 @@ static void add(moments *m, int64_t i, double got, double want)
 }
 
 /* By how much one draw of simulated rounding changes each output of g. Marks in open (by output and element; NULL: none) where it is
- * wrong: there a partial result leaves the range of its type (f16's largest number), or an operand a function's domain (asin beyond 1). */
+ * wrong. There a partial result leaves the range of its type (f16's largest number), or an operand a function's domain (asin beyond 1). */
 static bool rounded(
     const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, bool **open, nnc_sink *sink)
 {
