@@ -2,7 +2,8 @@
 """scripts/sentences.py [FOLDER ...] -- lists sentences of more than 25 words in the comments of C files (default: src). Exits 1 if any.
 
 Words are tokens of letters, apostrophes and hyphens: numbers, paths, formulas and names with underscores do not count. Lines that a comment
-indents by four blanks or more are code, tables or pictures. Empty lines, list items and indented lines begin a sentence.
+indents by four blanks or more are code, tables or pictures. Empty lines, list items and indented lines begin a sentence. Dots between two
+values (0 .. n) end none.
 """
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 LIMIT = 25
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*(.*?)\*/', re.S)  # strings first: one may contain "/*"
 WORD = re.compile(r"[(\"'`]*[A-Za-z][A-Za-z'-]*[)\"'`.,;:!?]*$")
-END = re.compile(r"[.!?][)\"'`]*$")
+END = re.compile(r"(?<!\.)[.!?][)\"'`]*$")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|No)\.$")
 ITEM = re.compile(r"\s*(-|\*|[0-9]+[.)]|\([0-9a-z]\)) ")
 
@@ -33,6 +34,9 @@ def sentences(comment):
             words = []
         before = indent
         for token in line.split() if indent < 4 else []:
+            if words and words[-1].endswith("..") and token[0].isupper():
+                yield begin, words
+                words = []
             begin = begin if words else i
             words.append(token)
             if END.search(token) and not ABBREVIATION.search(token):

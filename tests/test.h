@@ -1,5 +1,5 @@
 /* tests/test.h -- a test program is a set of TEST functions; each registers itself. `test_x` runs all, `test_x NAME...` those
- * whose names contain NAME; `--skip NAME` leaves out those that do; `--seed N` sets test_seed; `--rounds N` runs each N times from
+ * whose names contain NAME, `--skip NAME` those whose names do not. `--seed N` sets test_seed. `--rounds N` runs each N times from
  * other seeds, until it fails. A failed CHECK prints both values and goes on; the exit code is 1.
  *
  * NNC_TEST_SEED=N is --seed N for all programs and scripts; NNC_TEST_SEED=random draws a seed for each program, which its last line prints.

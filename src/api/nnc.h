@@ -114,7 +114,7 @@ NNC_API bool nnc_is_artifact(const char *file);
  * Only of a GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* The same written to a file. "onnx": weights beyond 2 GiB are written to FILE.data. */
+/* The same written to a file. "onnx": if the weights take more than 2000 MiB, all from 1 KiB on are written to FILE.data. */
 NNC_API nnc_status nnc_emit_file(
     nnc_env *e, const nnc_artifact *a, const char *stage, const char *file, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and

@@ -100,9 +100,9 @@ void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free
  * would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
-/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries that crash when out of memory: the
- * dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a mapping that is
- * made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
+/* Do the limits of address space and data (ulimit -v, -d) leave so much? Asked before libraries that crash when out of memory are used:
+ * the dynamic linker while it loads them (thread-local data), C++ runtimes while they unwind. Others may take it first (a mapping that
+ * is made to see whether it can be would for that moment be missing elsewhere). Allocates nothing. limits.c. */
 bool nnc_has_room(size_t bytes);
 #define NNC_LIBRARY_ROOM ((size_t)16 << 20)
 /* Fails where they leave less than NNC_LIBRARY_ROOM, with a message that says both. */

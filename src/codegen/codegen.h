@@ -28,7 +28,7 @@ typedef struct nnc_emitter {
     nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
 } nnc_emitter;
 
-/* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since it is part of a cached object's key. The key is
+/* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since it is part of a cached object's key: in
  * nnc_emitter_llvm.version or, in processes that never load libLLVM, nnc_engine_llvm.version. */
 #define NNC_LLVM_EMITTER_REVISION "46"
 

@@ -96,8 +96,8 @@ static void header(const cu *c, const cu_shared *s, const nnc_kernel *const *k_a
     nnc_puts(t, " */\n");
 }
 
-/* True when buffer b may share memory with another one. Otherwise the compiler might load one through the read-only cache (ld.global.nc)
- * and move loads past stores. */
+/* True when buffer b may share memory with another one. The compiler must know: it would load one through the read-only cache
+ * (ld.global.nc) and move loads past stores. */
 static bool overlaid(const nnc_kernel *k, int b)
 {
     bool any = false;

@@ -1,4 +1,4 @@
-/* codegen/cuda_attend.c -- attention in one pass over blocks of keys (schedule/attend.h defines the work of a block of threads).
+/* codegen/cuda_attend.c -- attention in one pass over blocks of keys (schedule/attend.c defines the work of a block of threads).
  *
  *     q of the block's rows to shared memory.
  *     for each block of keys:

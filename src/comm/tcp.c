@@ -449,7 +449,7 @@ static void send_some(peer *p)
 }
 
 /* A header has come: where its data goes. False: out of memory. */
-static bool place_peer(mesh *m, int from)
+static bool place_data(mesh *m, int from)
 {
     peer *p = &m->peer[from];
     nnc_request **at = &m->posted;
@@ -536,7 +536,7 @@ static const char *receive_some(mesh *m, int from)
         p->got += n > 0 ? n : 0;
         if (!p->gone && in_head && p->got == head) {
             p->gone = !is_frame(&p->in);
-            if (!p->gone && !place_peer(m, from))
+            if (!p->gone && !place_data(m, from))
                 return "out of memory";
         }
         if (!p->gone && p->got >= head && p->got == head + p->in.bytes)
@@ -575,7 +575,7 @@ static const char *keep(mesh *m, const nnc_request *r)
 {
     peer *p = &m->peer[m->rank];
     p->in = r->head;
-    if (!place_peer(m, m->rank))
+    if (!place_data(m, m->rank))
         return "out of memory";
     char *to = p->into ? p->into->data : p->keep->data;
     if (r->head.bytes)

@@ -178,7 +178,7 @@ void nnc_cupti_close(void);
 void nnc_cupti_mark(int32_t mark);
 /* Forgets what was recorded before, while the GPUs are idle. */
 void nnc_cupti_begin(void);
-/* Begin and end of the work of marks first .. first + n - 1 since then, while the GPUs are idle; -1: no record, as for all marks where some
+/* Begin and end of the work of marks first .. first + n - 1 since then, while the GPUs are idle. -1: no record, as for all marks if some
  * were lost. Some records come late: `all` waits for none of them any more. */
 void nnc_cupti_read(bool all, int64_t *start_ns, int64_t *end_ns, int32_t first, int n);
 

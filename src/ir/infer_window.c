@@ -316,8 +316,8 @@ nnc_status nnc_infer_winograd_wgrad(infer *c)
     return nnc_infer_set(c, DT_f32, NNC_COUNT(dim), dim);
 }
 
-/* Checks dy's extent along dimension i: that of the convolution's result. It may be less if dy is the source of a transposed convolution
- * with output_padding. */
+/* Extents that dy may have along dimension i. *most: that of the convolution's result. Less, down to *least, if dy is the source of a
+ * transposed convolution with output_padding. False: there are none. */
 static bool wgrad_extent(const window *w, int i, int64_t in, int64_t *least, int64_t *most)
 {
     if (!extent(w, i, in, NNC_WINDOW_floor, most))

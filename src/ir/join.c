@@ -2,7 +2,7 @@
 #include "ir/ir.h"
 #include <string.h>
 
-/* The second part of a path: "/layers/0" of "/resnet101/layers/0"; NULL: it has none. */
+/* A path after its first part: "/layers/0" of "/resnet101/layers/0"; NULL: nothing follows. */
 static const char *second_part(const char *path, size_t n)
 {
     return n > 1 && *path == '/' ? memchr(path + 1, '/', n - 1) : NULL;

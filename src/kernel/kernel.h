@@ -288,7 +288,7 @@ void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
 bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
-/* parts.c: divides a kernel into parts that has two products with map axes (chain.c), or one between other stages (winograd.c). Each
+/* parts.c: divides into parts a kernel of two products with map axes (chain.c), or of one between other stages (winograd.c). Each
  * product's stage is a part, and so are the stages before, between and after products. Products share only outer axes. Parts pass values on
  * only through tmp buffers. If the schedule has a vector axis for each part, a work item runs one part after another, each for all points
  * of its block. The block is tiled along at most one outer axis. Each part is then a kernel of its own; a shared tmp buffer is its

@@ -4,7 +4,7 @@
  * Movement rewrites the map; elementwise ops pass it on. A reduction (or a pooling window, or the sum of a contraction) opens a context of
  * its own with reduce axes. The map's axes at which its result is demanded become the kernel's outer axes. All reductions of a kernel must
  * agree on them. Where a reshape needs digits of an axis, the axis is split and the trace restarts. Where the output reads another operand
- * of a concat (or a mirrored edge) from some index on, the axis is cut into segments.
+ * of a concat (or a mirrored edge) from some index on, the axis is cut into segments. Each has a context.
  *
  * A single node always has a kernel. Where splitting and cutting are not enough, its operand is loaded at computed indices. Results of a
  * split that share no axis are stored under guards. */

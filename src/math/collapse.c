@@ -5,8 +5,8 @@
  * a chain, dynamic programming minimises the number of machine instructions. It chooses between a link's own ones and one polynomial for
  * several links, which needs a finite interval for its argument. Chosen polynomials are measured in the kernel's own arithmetic. One with
  * an error above NNC_POLY_ULP, or above the sum of the bounds of the functions it replaces, gets another coefficient or is dropped. Then
- * the choice is repeated. A polynomial for a chain that may deviate between
- * the sample points is treated likewise: interval arithmetic bounds how much the chain changes there. */
+ * the choice is repeated. A polynomial for a chain that may deviate between the sample points is treated likewise: interval arithmetic
+ * bounds how much the chain changes there. */
 #include "math/collapse.h"
 #include "math/poly.h"
 

@@ -283,7 +283,7 @@ static int16_t add_step(nnc_poly *p, nnc_fop op, int16_t a, int16_t b, int16_t c
     return (int16_t)p->f.n++;
 }
 
-static int16_t put_step(nnc_poly *p, double v)
+static int16_t put_num(nnc_poly *p, double v)
 {
     int16_t at = add_step(p, FO_num, -1, -1, -1);
     p->f.step[at].f = v;
@@ -301,9 +301,9 @@ static int16_t muladd(nnc_poly *p, int16_t a, int16_t b, int16_t c)
 /* c[first] + c[first+1] w + .. */
 static int16_t horner(nnc_poly *p, int16_t w, int first)
 {
-    int16_t y = put_step(p, p->c[p->n - 1]);
+    int16_t y = put_num(p, p->c[p->n - 1]);
     for (int i = p->n - 2; i >= first; i--)
-        y = muladd(p, y, w, put_step(p, p->c[i]));
+        y = muladd(p, y, w, put_num(p, p->c[i]));
     return y;
 }
 
@@ -316,26 +316,26 @@ void nnc_poly_steps(nnc_poly *p)
     if (p->squared)
         w = add_step(p, FO_mul, x, x, -1);
     else if (p->shift != 0)
-        w = add_step(p, FO_sub, x, put_step(p, p->shift), -1);
+        w = add_step(p, FO_sub, x, put_num(p, p->shift), -1);
     if (p->order == 0) {
         y = horner(p, w, 0);
     } else if (p->offset != 0) {
         y = horner(p, w, 0);
-        y = muladd(p, x, y, put_step(p, p->offset));
+        y = muladd(p, x, y, put_num(p, p->offset));
     } else if (p->order == 2) {
         int16_t f = p->squared ? w : add_step(p, FO_mul, x, x, -1);
         y = add_step(p, FO_mul, f, horner(p, w, 0), -1);
     } else if (p->tail != 0 || p->wide) {
-        int16_t q = p->wide ? horner(p, w, 0) : muladd(p, horner(p, w, 1), w, put_step(p, p->tail));
+        int16_t q = p->wide ? horner(p, w, 0) : muladd(p, horner(p, w, 1), w, put_num(p, p->tail));
         y = add_step(p, FO_mul, x, q, -1);
         if (!p->wide)
-            y = add_step(p, FO_fma, x, put_step(p, p->c[0]), y);
+            y = add_step(p, FO_fma, x, put_num(p, p->c[0]), y);
     } else {
         int16_t q = horner(p, w, 1), xw = add_step(p, FO_mul, x, w, -1);
         if (p->c[0] == 1)
             y = add_step(p, FO_fma, xw, q, x);
         else
-            y = add_step(p, FO_fma, x, put_step(p, p->c[0]), add_step(p, FO_mul, xw, q, -1));
+            y = add_step(p, FO_fma, x, put_num(p, p->c[0]), add_step(p, FO_mul, xw, q, -1));
     }
     if (p->wide) {
         add_step(p, FO_narrow, y, -1, -1);

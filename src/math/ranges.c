@@ -380,8 +380,8 @@ static range get(const nnc_kernel *k, int32_t id)
     return id < 0 ? anything : (range){k->ins[id].lo, k->ins[id].hi, k->ins[id].maybe_nan};
 }
 
-/* Range of a memory access: its type's, or of a kernel's own buffer what was stored there before. Where points run in order, a store
- * may come later in the text, so the type's range counts. */
+/* Range of a load: its type's, or that of all values stored to a tmp buffer before. Where points run in order, a store may come later in
+ * the text, so the type's range counts. */
 static range of_load(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];

@@ -54,7 +54,7 @@ static bool prepare_lister(lister *l, nnc_arena *a)
 }
 
 /* Puts op i where it ends first. */
-static void put_branch(lister *l, int i, int *place, int64_t *begin)
+static void put_op(lister *l, int i, int *place, int64_t *begin)
 {
     const nnc_branch_problem *p = l->p;
     int64_t best = INT64_MAX;
@@ -88,7 +88,7 @@ nnc_status nnc_branch_list(
             nnc_heap_push(&ready, (uint32_t)i);
     while (ready.n) {
         const int i = (int)nnc_heap_pop(&ready);
-        put_branch(&l, i, place, begin);
+        put_op(&l, i, place, begin);
         *total = nnc_max64(*total, l.end[i]);
         for (int k = l.user_start[i]; k < l.user_start[i + 1]; k++)
             if (!--l.waits[l.user[k]])

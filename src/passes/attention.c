@@ -138,8 +138,8 @@ static bool takes_exp(const nnc_node *n)
 }
 
 static const char *const no_attention =
-    "kernels of GPUs compute two products only where a softmax of f32, f16 or bf16 rows is between "
-    "them, of several queries and heads of at most 256 numbers";
+    "a GPU kernel has two products only with a softmax of f32, f16 or bf16 rows between them "
+    "(several queries, heads of at most 256 elements)";
 
 static const char *blocker(pass *p, const product_run *r)
 {

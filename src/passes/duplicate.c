@@ -524,8 +524,8 @@ static void remark_tiny(copier *c, int device)
         }
     if (n)
         remark_applied(c->p, &l, "small results computed by their consumers",
-            "kernels that read %d results of tiny kernels, as those of a batch norm's channels, "
-            "compute them as they go: a launch "
+            "consumers compute %d results of tiny kernels, such as a batch norm's channels: a "
+            "launch "
             "takes longer (fuse regains the cost)",
             n);
 }

@@ -422,8 +422,8 @@ static void seed_divided_sums(groups *s, const uint32_t *nodes, uint32_t n)
         seed_sums(s, part[1], count[1]);
 }
 
-/* One kernel of these nodes may leave most of a GPU idle. Declines it where separate kernels are expected to be faster. Makes one of the
- * sums and one of the rest where that is faster still. True: nothing is left to do. */
+/* One kernel of these nodes may leave most of a GPU idle. Where separate kernels are expected to be faster, only the sums become one. Where
+ * two are faster still, the rest becomes the other. True: nothing is left to do. */
 static bool leaves_idle(groups *s, const uint32_t *nodes, uint32_t n)
 {
     uint32_t part[2][MAX_MEMBERS], count[2];

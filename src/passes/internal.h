@@ -167,10 +167,10 @@ const char *node_word(pass *p, const nnc_node *n);
 
 /* ---- shared questions -------------------------------------------------------------------------------------- */
 
-/* True when fuse_epilogue would fuse the chain that starts at contraction i's result. Fills chain[0..*n) with its nodes in order
- * (NNC_MAX_CHAIN at most); *stop: the node that ended the chain (NNC_NONE: none), *why: the reason. */
+/* The chain of ops after contraction i that fuse_epilogue would fuse: node[0..n), in order. stop: the node that ended it (NNC_NONE: none),
+ * why: the reason. */
 #define MAX_CHAIN 8
-enum { MAX_EPILOGUE = 6 }; /* NNC_MAX_POST of plan.h */
+enum { MAX_EPILOGUE = 6 }; /* NNC_MAX_POST */
 typedef struct epilogue {
     uint32_t node[MAX_CHAIN];
     int n;

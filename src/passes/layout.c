@@ -136,7 +136,8 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     if (!nnc_target_interprets(on))
         ns += nnc_target_start_ns(on, 1) - on->launch_ns;
     uint32_t after = next,
-             before = next + 1; /* relayouts to channels-last / to row-major cost after `from` */
+             before =
+                 next + 1; /* vertices after `from`: v relayouted to channels-last / to row-major */
     mincut_arc(m, after, from, ns);
     mincut_arc(m, from, before, ns);
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {

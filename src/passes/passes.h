@@ -42,8 +42,8 @@ typedef struct nnc_pass_options {
     const char *from, *until;  /* for a run in two parts, in table order only: begins with `from` (NULL: the first pass) and ends before
                                 * `until` (NULL: the end) */
     int memory_price;          /* recompute: for a result kept for the backward pass, in percent of the time that reading it takes */
-    int segments;              /* recompute: 0: repeats only elementwise ops; n: keeps only values between n forward segments (Chen et al.,
-                                * "Training deep nets with sublinear memory cost", 2016) */
+    int segments;              /* recompute. 0: repeats only elementwise ops. n: keeps values between n forward segments, and those of the
+                                * last (Chen et al., "Training deep nets with sublinear memory cost", 2016) */
     bool join_siblings;        /* joins siblings also where that is expected to take longer */
     /* called after every pass that ran; `changed` counts its applied rewrites */
     void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);

@@ -7,7 +7,7 @@
  *
  * The weights are concatenated once, when they are loaded. Those that training changes are concatenated in each step. That is seldom worth
  * it, unless all that the step does with them is joined as well (stacks.c). An activation that follows each of them alike is applied to y,
- * where it can be fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where their consumers address
+ * where it can be fused into the contraction. A concat of y1, y2, .. in order is y. The parts are views where their consumers address
  * memory with gaps (in_place), otherwise copies. Copies count, and so do transposes around a batched product of several rows. Terminates:
  * each node is considered once, and the contractions become fewer. */
 #include "kernel/kernel.h"
@@ -113,8 +113,7 @@ bool place_in(const pass *p, nnc_ref v, nnc_ref until, nnc_ref *x, int64_t *axis
     return *axis >= 0;
 }
 
-/* Enters a contraction like c that reads part v in f->node, by its place. No other contraction may read the part, except for gradients in
- * training. */
+/* Enters a contraction like c that reads part v in f->node, by its place. Nothing else may read the part, except gradients in training. */
 static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
 {
     int64_t axis, start;
@@ -313,8 +312,8 @@ static bool parts_are_dense(const pass *p, const nnc_node *c)
     return before == 1 && !last;
 }
 
-/* Does each reader of v address memory with gaps, or copy it in any case? On a GPU also under another
- * shape: an attention reads the parts of query, key and value where they are. So does the kernel that transposes for one. */
+/* Does each reader of v address memory with gaps, or copy it in any case? On a GPU also through a view: an attention reads the parts of
+ * query, key and value where they are. So does the kernel that transposes for one. */
 static bool readers_take_gaps(const pass *p, nnc_ref v)
 {
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {

@@ -178,9 +178,8 @@ static bool backward(pass *p, uint32_t i)
         return false;
     edit_replace(p, f.out, y);
     remark_applied(p, &l, "activation into the contraction before the pooling",
-        "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which "
-        "saves a kernel that moves %s "
-        "(fuse_epilogue regains the cost of this step)",
+        "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, "
+        "without a kernel that moves %s (fuse_epilogue regains the cost)",
         nnc_ops[f.op].name, engine, text_bytes(p, 2 * m));
     return true;
 }

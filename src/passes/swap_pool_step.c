@@ -126,9 +126,8 @@ bool swap_pool_in_step(pass *p, uint32_t i, uint32_t *pooling)
     edit_replace(p, pool.out, y);
     edit_replace(p, old, dx);
     remark_applied(p, &l, "max pooling first",
-        "%s and its derivative keep the order of elements: after the pooling it works on %s "
-        "instead of "
-        "%s, and the backward pass needs only indices of the pooling's operand",
+        "%s and its derivative keep the order of elements: after pooling it works on %s instead of "
+        "%s, and gradients need only the pooling's indices",
         nnc_ops[relu.op].name, text_bytes(p, after), text_bytes(p, before));
     *pooling = p->g->value[q].node;
     return true;

@@ -79,7 +79,7 @@ typedef struct price {
     int64_t threads, lanes, strip, cache;
 } price;
 
-/* Nanoseconds of transforms with that many elements in use at a time. */
+/* Nanoseconds of transforms with `elements` elements in use at a time. */
 static double points_ns(const price *q, double elements)
 {
     return elements * q->point_ns * (elements * 4 > 2 * (double)q->cache ? 2 : 1);
@@ -92,7 +92,7 @@ static int64_t in_strips(const price *q, int64_t n)
     return strips * nnc_max64(nnc_ceildiv(n, strips), nnc_min64(NNC_W_strip, q->strip));
 }
 
-/* Nanoseconds of blocks of b->images images and rows of tiles, on the thread with the most blocks. */
+/* Nanoseconds of blocks of `images` images and `rows` rows of tiles, on the thread with the most blocks. */
 static double blocks_ns(const price *q, const sizes *s, int points, int64_t images, int64_t rows)
 {
     enum { TAPS = NNC_WINOGRAD_TAPS * NNC_WINOGRAD_TAPS };

@@ -1,5 +1,5 @@
 /* plan/collective.c -- collectives: a command for each participant, one after the other in the list. The bytes of their messages and of
- * their workspace follow from the tensors (nnc_collective_parts); the executor, the planner and the verifier share them. */
+ * their workspace follow from the tensors (nnc_collective_work); the executor, the planner and the verifier share them. */
 #include "plan/maker.h"
 #include "plan/verify.h"
 #include <string.h>

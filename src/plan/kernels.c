@@ -149,7 +149,7 @@ static int unit_size(const machine *on)
     return on->compiler && on->compiler->unit > 1 ? on->compiler->unit : 1;
 }
 
-/* Is each kernel a unit of its own? */
+/* Is each kernel a unit of its own, whatever the others are? */
 static bool is_alone(const machine *on)
 {
     return unit_size(on) == 1 && !(on->compiler && on->compiler->share);

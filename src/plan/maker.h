@@ -235,7 +235,7 @@ nnc_status make_work_bytes(maker *m, uint32_t i, int64_t *bytes) NNC_MUST;
 
 /* kernels.c: the engine that runs kernels on devices of a kind, or NULL. */
 const char *kernel_engine(const maker *m, int kind);
-/* Selects the implementation of each command. Gets machine code for their kernels from the cache or the emitter, which begins with each as
+/* Selects the implementation of each command. Gets machine code for kernels from the cache or the emitter, which begins with each as
  * soon as it is selected. */
 nnc_status make_objects(maker *m, nnc_status (*select)(maker *m)) NNC_MUST;
 /* Adds a kernel, or shares an identical one; sets j->item. interpreted: the command needs no machine code. */

@@ -223,8 +223,8 @@ static bool interpret_once(maker *m, const nnc_kernel *k)
 }
 
 /* Should the kernel be compiled without optimisation? Half of a model's kernels may run once, or for less than 0.1 us: optimising them
- * takes longer than it saves. Unoptimised code keeps every value in memory, so bodies must be short; math functions take some 20
- * instructions and twice as long. */
+ * takes longer than it saves. Unoptimised code keeps every value in memory, so bodies must be short. Math functions, some 20 instructions
+ * each, take twice as long without optimisation. */
 static bool compile_soon(const nnc_kernel *k, bool once)
 {
     enum { SHORT = 64, FEW = 4096, ONCE = 16 << 20, FUNCTION = 20 };

@@ -1,6 +1,5 @@
-/* report/nccl.c -- device memory that a plan's communication takes beside its arena and weights. It consists of buffers of NCCL's
- * communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. An estimate (cluster/buffers.c), as
- * only NCCL knows them. */
+/* report/nccl.c -- device memory for a plan's communication beside its arena and weights, by estimate (cluster/buffers.c). It is the
+ * buffers of NCCL's communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. */
 #include "report/report.h"
 #include "session/session.h"
 

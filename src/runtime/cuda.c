@@ -1,7 +1,7 @@
 /* runtime/cuda.c -- the device "cuda": a GPU through CUDA's runtime library, opened on first use.
  *
- * A launch runs the engine on the host, which submits its kernels to the stream. A failure is known at once (the engine's status), or a
- * later call returns it. CUDA's own errors are of anything before, and persist for the process. Both are kept with the stream until sync.
+ * A launch runs the engine on the host, which submits its kernels to the stream. A failure is known at once (the engine's status), or by
+ * a later call. CUDA's own errors may be of any earlier work, and persist for the process. The stream keeps both until sync.
  *
  * Copies from and to pageable memory go through two pinned blocks per stream: one is copied while the host fills or empties the other.
  * Downloaded data leaves its block when the block is needed again; the last of it leaves in the stream's order (a host function). So an

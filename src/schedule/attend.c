@@ -472,8 +472,8 @@ bool nnc_attend_derive(const nnc_kernel *k, nnc_kgrid *g, int64_t *points)
 
 /* ---- time ---- */
 
-/* Clocks of an SM for one block of keys, with `n` resident blocks of threads. The longest of issuing (a block has one warp per scheduler),
- * shared-memory reads, and a warp's latency. */
+/* Clocks of an SM for one block of keys, with `n` resident blocks of threads. Each part takes the longest of issuing (a block has one warp
+ * per scheduler), shared-memory reads, and a warp's latency. */
 static double step_clocks(const nnc_kgrid *g, const nnc_alayout *l, int n)
 {
     const double shared = nnc_gpu_price[NNC_G_shared_wait];

@@ -10,7 +10,7 @@
 enum {
     SCATTER_THREADS = 256,
     ALONE =
-        8, /* if each thread goes through all places, this fraction of the machine's threads is used */
+        8, /* if each thread goes through all places, one in ALONE of the machine's threads is used */
     FEW = 8, /* most rows that each read all updates */
     MANY = 32, /* updates of a row */
     EXTRA = 24, /* instructions of a reduction besides those of an update */

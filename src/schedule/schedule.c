@@ -114,7 +114,7 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
 }
 
 /* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. If other axes run in order, an
- * outer own axis with cheaper accesses is possible: sums for neighbouring results at once. */
+ * own axis around it with cheaper accesses is possible: sums for neighbouring results at once. */
 static int row_axis(const nnc_kernel *k, const nnc_kstage *g, int lanes)
 {
     int best = g->axes ? 31 - __builtin_clz(g->axes) : -1;

@@ -117,14 +117,14 @@ nnc_status nnc_split_graph(const nnc_compile_options *o, bool trains, nnc_graph 
     return NNC_OK;
 }
 
-static nnc_status divide_batch(void *ctx, nnc_graph **g, nnc_sink *sink)
+static nnc_status divide_graph(void *ctx, nnc_graph **g, nnc_sink *sink)
 {
     return nnc_split_graph(ctx, true, g, NULL, NULL, sink);
 }
 
 void nnc_split_training(struct nnc_training *t, const nnc_compile_options *o)
 {
-    t->divide = o->strategy || o->split ? divide_batch : NULL;
+    t->divide = o->strategy || o->split ? divide_graph : NULL;
     t->divide_ctx = (void *)(uintptr_t)o;
 }
 

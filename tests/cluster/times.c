@@ -312,8 +312,8 @@ TEST(targets_of_devices)
     nnc_cluster_destroy(c);
 }
 
-/* Device memory of NCCL's buffers: by channels of the fabric, twice for allreduces of more than two, which have trees, and for heads in
- * the switch. */
+/* Device memory of NCCL's buffers: by channels of the fabric. Twice that for allreduces of more than two, which have trees, and for heads
+ * in the switch. */
 TEST(buffers_of_nccl)
 {
     static const struct {

@@ -18,8 +18,7 @@ static nnc_env *env(void)
     return e;
 }
 
-/* Writes a machine file of an H200 whose memory is slow and whose launches take no time, so that small models are planned as large ones
- * are. */
+/* Writes a machine file of an H200 with slow memory and launches that take no time, so that small models are planned as large ones are. */
 static bool write_slow(const char *path)
 {
     nnc_target t;

@@ -100,7 +100,7 @@ static void inner_points(const nnc_kernel *k, int a, int64_t *lo, int64_t *hi)
         }
 }
 
-/* Adds the part of strips from .. to - 1, of n points each, or of one strip of n points: rows that are left follow one after the other,
+/* Adds the part of strips from .. to - 1, of n points each, or of one strip of n points. Rows that are left follow one after the other,
  * since they are few. False: out of memory. */
 static bool add_part(
     ll_emit *e, int a, int64_t from, int64_t to, int64_t each, int64_t n, nnc_arena *mem)

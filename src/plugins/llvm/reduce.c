@@ -351,7 +351,7 @@ static int users(const nnc_kernel *k, int32_t id)
     return n;
 }
 
-/* Few terms, whose roundings a large bias would multiply, and an instruction less counts. */
+/* Is the sum short? In a longer one a large bias would multiply the roundings, and one instruction less does not count. */
 static bool is_short(const nnc_kernel *k, const nnc_kstage *st)
 {
     enum { SHORT = 64 };
