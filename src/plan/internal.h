@@ -5,6 +5,9 @@
 #include "plan/plan.h"
 #include <string.h>
 
+/* Most pairs of an operand and a result of a kernel in place: each is compared. */
+enum { PLAN_PAIRS = 4096 };
+
 /* ---- accesses of commands (access.c) ------------------------------------------------------------------------------- */
 
 /* The tensor that an in-place sum of this call reads besides its arguments, or -1. */

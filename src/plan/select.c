@@ -199,9 +199,8 @@ static nnc_ref find_overwritten(const maker *m, const job *j, int32_t at, const 
 
 static nnc_status find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
 {
-    enum { PAIRS = 4096 }; /* of an operand and a result: each is compared */
     const nnc_node *n = &m->g->node[j->node];
-    if (at < 0 || (int64_t)n->n_in * n->n_out > PAIRS)
+    if (at < 0 || (int64_t)n->n_in * n->n_out > PLAN_PAIRS)
         return NNC_OK;
     nnc_ref *in = ARENA_NEW(&m->scratch, nnc_ref, n->n_in + 1);
     j->over = ARENA_NEW(&m->scratch, nnc_ref, n->n_out);

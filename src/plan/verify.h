@@ -10,7 +10,7 @@ typedef struct check {
     nnc_status code;
     int64_t *arg_bytes;  /* of each argument of each kernel */
     int32_t *first_arg;  /* by kernel: index of its first argument in arg_bytes */
-    uint64_t *in_place;  /* by argument of each kernel: bit r is set if result r, of the first 64, may overwrite it */
+    bool **in_place;     /* by kernel, operand and result: may this overwrite that? NULL: more than PLAN_PAIRS pairs */
     bool *gpu;           /* by kernel: whether its schedule is for a GPU */
 } check;
 

@@ -9,6 +9,17 @@ static nnc_status bad(const check *v, int i, const char *why)
     return nnc_fail0(v->sink, v->code, "plan: kernel %d: %s", i, why);
 }
 
+/* Fills the kernel's part of in_place. False: out of memory. */
+static bool find_in_place(check *v, int i, const nnc_kernel *k, nnc_arena *a)
+{
+    const int out = v->p->kernel[i].n_out, n = v->p->kernel[i].n_args - out;
+    const bool few = (int64_t)n * out <= PLAN_PAIRS;
+    v->in_place[i] = few ? ARENA_NEW(a, bool, n *out + 1) : NULL;
+    for (int p = 0; v->in_place[i] && p < n * out; p++)
+        v->in_place[i][p] = nnc_kernel_in_place(k, p / out, n + p % out);
+    return v->in_place[i] || !few;
+}
+
 /* Fills the kernel's part of arg_bytes. */
 static const char *compare(check *v, int i, const nnc_kernel *k)
 {
@@ -35,14 +46,10 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
         return "its text has another name";
     if (k->sched.domain != pk->domain || nnc_kernel_work(k) != pk->scratch_bytes)
         return "its text has another domain or scratch size";
-    for (int a = 0; a < n - out; a++)
-        for (int r = 0; r < out && r < 64; r++)
-            if (nnc_kernel_in_place(k, a, n - out + r))
-                v->in_place[v->first_arg[i] + a] |= (uint64_t)1 << r;
     return NULL;
 }
 
-static nnc_status check_kernel(check *v, int i)
+static nnc_status check_kernel(check *v, int i, nnc_arena *all)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_scan s;
@@ -58,7 +65,10 @@ static nnc_status check_kernel(check *v, int i)
     if (status != NNC_OK)
         return status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");
     const char *why = compare(v, i, k);
-    return why ? bad(v, i, why) : NNC_OK;
+    if (why)
+        return bad(v, i, why);
+    NNC_NEED(find_in_place(v, i, k, all), v->sink);
+    return NNC_OK;
 }
 
 nnc_status plan_check_kernels(check *v, nnc_arena *a)
@@ -69,11 +79,15 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
     NNC_NEED(v->first_arg, v->sink);
     for (int i = 0; i < p->n_kernel; i++) {
         v->first_arg[i] = n;
+        if (p->kernel[i].n_args > INT32_MAX - 1 - n)
+            return bad(v, i, "the kernels have too many arguments");
         n += p->kernel[i].n_args;
     }
     v->gpu = ARENA_NEW(a, bool, p->n_kernel + 1);
-    NNC_NEED(v->gpu && ARENA_ARRAYS(a, n + 1, v->arg_bytes, v->in_place), v->sink);
+    v->in_place = ARENA_NEW(a, bool *, p->n_kernel + 1);
+    v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
+    NNC_NEED(v->gpu && v->in_place && v->arg_bytes, v->sink);
     for (int i = 0; i < p->n_kernel; i++)
-        NNC_TRY(check_kernel(v, i));
+        NNC_TRY(check_kernel(v, i, a));
     return NNC_OK;
 }

@@ -141,8 +141,8 @@ static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t 
         }
     if (c->kind == CMD_call)
         return seen == 0; /* read by the sum in place alone */
-    return c->kind == CMD_kernel && seen == 1 && result - n_read < 64 &&
-           m->v->in_place[m->v->first_arg[c->item] + which] >> (result - n_read) & 1;
+    const bool *in_place = c->kind == CMD_kernel ? m->v->in_place[c->item] : NULL;
+    return in_place && seen == 1 && in_place[which * (c->n_arg - n_read) + result - n_read];
 }
 
 static bool keep_before(memory *m, tiled *d, int32_t o)

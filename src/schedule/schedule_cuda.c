@@ -700,7 +700,7 @@ static bool sums_apart(const nnc_kernel *k)
     for (int i = 0; i < k->n_stage; i++)
         longest = nnc_max64(longest, nnc_own_points(k, &k->stage[i]));
     for (int i = 0; i < k->n_ins; i++)
-        if (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel < longest * cu_points(k, -1, 1))
+        if (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].numel / longest < cu_points(k, -1, 1))
             return false;
     return longest >= 16;
 }

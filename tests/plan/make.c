@@ -137,6 +137,38 @@ TEST(make_in_place_declines)
     nnc_plan_destroy(p);
 }
 
+/* A kernel of n results of a byte an element, and of a last one that is its operand's size. */
+static void last_in_place(int n)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_puts(&t, "graph @t {\n%x = input : f32[256]\n%a = exp %x loc \"/a\"\n");
+    for (int i = 0; i < n; i++)
+        nnc_printf(&t, "%%b%d, ", i);
+    nnc_puts(&t, "%e = fused %a {\n%0 = input : f32[256]\n%z = constant : f32[] = [0]\n"
+                 "%c = gt %0, %z\n%s = sin %0\nreturn ");
+    for (int i = 0; i < n; i++)
+        nnc_puts(&t, "%c, ");
+    nnc_puts(&t, "%s\n} loc \"/f\"\nreturn ");
+    for (int i = 0; i < n; i++)
+        nnc_printf(&t, "%%b%d, ", i);
+    nnc_puts(&t, "%e }");
+    nnc_plan *p = help_plan_text(nnc_text_str(&t), 1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_cmd *c = help_cmd(p, "/f");
+    CHECK_INT(c->n_arg, n + 2);
+    CHECK_INT(p->tensor[c->arg[n + 1]].alias_of, c->arg[0]);
+    nnc_plan_destroy(p);
+}
+
+TEST(make_many_results_in_place)
+{
+    last_in_place(63);
+    last_in_place(64);
+    last_in_place(500);
+}
+
 /* ---- epilogues ----------------------------------------------------------------------------- */
 
 static const char residual[] = "graph @t {\n"
