@@ -19,7 +19,8 @@ typedef struct nnc_ranks {
 } nnc_ranks;
 
 /* Finds this process's rank. The user's rank and world come first (-1: not given; world 1: only this process, whatever a launcher says).
- * Then come the variables of Open MPI, MVAPICH, MPICH (PMI), a Slurm step, PMIx and torchrun, in this order. */
+ * Then come the variables of Open MPI, MVAPICH, MPICH (PMI), a Slurm step, PMIx and torchrun, in this order. In a job of torchrun
+ * (TORCHELASTIC_RUN_ID) only its own count. */
 nnc_status nnc_ranks_find(int rank, int world, nnc_ranks *out, nnc_sink *sink) NNC_MUST;
 /* Rank that owns device d of n: floor(d * world / n), so ranks own consecutive devices, and at least one each if n >= world. */
 static inline int nnc_rank_of(int d, int n, int world)
