@@ -153,7 +153,7 @@ int nnc_cluster_rings(const nnc_cluster *c, const int32_t *device, int n, bool *
 /* ---- buffers ------------------------------------------------------------------------------------------------------------ */
 
 /* Estimated bytes of NCCL's buffers. The first: on each GPU of a group whose collectives it computes. The second: on one end of a pair
- * that copies in one direction. The devices are c's, or with c NULL GPUs `t` of one node. allreduce: some of the collectives are allreduces. */
+ * that copies in one direction. The devices are c's, or with c NULL GPUs `t` of one node. allreduce: some of the collectives are. */
 int64_t nnc_group_buffers(const nnc_cluster *c, const nnc_target *t, const int32_t *device, int n, bool allreduce);
 int64_t nnc_peer_buffers(const nnc_cluster *c, const nnc_target *t, int32_t from, int32_t to, bool receives);
 
