@@ -142,9 +142,9 @@ static int device_of(const nnc_env *e, const nnc_plan *p, const char *room)
 {
     int best = -1;
     for (int d = 0; d < p->n_device; d++) {
-        const char *name =
-            e->cluster ? p->device[d].name : nnc_target_on(e->target, e->n_target, d)->name;
-        if (!strcmp(name, room) && (best < 0 || nnc_device_needs(p, d) > nnc_device_needs(p, best)))
+        const bool in = !strcmp(p->device[d].name, room) ||
+                        !strcmp(nnc_target_on(e->target, e->n_target, d)->name, room);
+        if (in && (best < 0 || nnc_device_needs(p, d) > nnc_device_needs(p, best)))
             best = d;
     }
     return best < 0 ? 0 : best;
