@@ -31,7 +31,7 @@ captured() {
 
 # nodes KIND ARGS...: nnc with these on eight ranks, as torchrun or srun (without MPI) starts them on two nodes of four GPUs, or by flags; with
 # CARDS=8 on one node. rc is rank 0's, $dir/rcR that of rank R, whose process is in $dir/pidR. FAILS=R: the GPU of rank R has no memory.
-# HANGS=R: it joins no collective of NCCL after the fourth.
+# HANGS=R: its calls of NCCL after the fourth do not begin.
 port=$((20000 + $$ % 30000))
 begin_nodes() {
     kind=$1
@@ -260,8 +260,8 @@ for comm in staged nccl; do
     taken 2 || continue
     lost $comm
 done
-# The others wait in a collective, which rank 5 does not join, when it is killed.
-what="eight ranks, one killed before a collective of NCCL"
+# The others wait for rank 5, whose call of NCCL does not begin, when it is killed.
+what="eight ranks, one killed before a call of NCCL"
 # shellcheck disable=SC2086
 CARDS=8 HANGS=5 begin_nodes torchrun $train --epochs=1000000 --comm=nccl --comm-timeout=60 --quiet --log="$dir/log"
 until_is grep -q "^the fake of CUDA: .* hangs" "$dir/said"

@@ -192,6 +192,8 @@ static void *copy_of(const turn *t)
 
 static void poll_for(cuda_stream to, bool (*ready)(void *), const turn *t)
 {
+    if (t->hangs)
+        fprintf(stderr, "the fake of CUDA: %s hangs\n", t->what);
     command *c = fake_push(to, C_poll, t->what);
     c->ready = ready;
     c->ctx = copy_of(t);
@@ -212,8 +214,6 @@ void fake_shared_give(fake_shared *s, cuda_stream to, const fake_joint *j, fake_
         fake_wrong("%s: %zu bytes are more than the fake shares", what, j->in);
         return;
     }
-    if (hangs)
-        fprintf(stderr, "the fake of CUDA: %s hangs\n", what);
     poll_for(to, may_arrive, &t);
     fake_push_work(to, arrive, copy_of(&t), &(fake_access){j->from, j->in, false}, 1, what);
     poll_for(to, all_arrived, &t);
