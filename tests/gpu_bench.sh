@@ -98,6 +98,7 @@ mkdir "$out/tools"
 cat >"$out/tools/compute-sanitizer" <<'END'
 #!/bin/sh
 shift 4 # --tool TOOL --error-exitcode 99
+echo "========= COMPUTE-SANITIZER"
 case "$*" in *layernorm*) echo "========= Invalid __global__ write of size 4 bytes" && exit 99 ;; esac
 exec "$@"
 END

@@ -40,7 +40,7 @@ run() {
         printf '{"id": "%s", "clean": true}\n' "$id" >"$out/$id.json"
     else
         printf '{"id": "%s", "failed": "exit code %s: %s"}\n' "$id" $code \
-            "$(grep -m 1 '^=* *[A-Z].*\|error' "$out/$id.log" | tr -d '\000-\037"\\' | cut -c 1-300)" >"$out/$id.json"
+            "$(grep -m 1 '^==* [A-Z][a-z]\|error' "$out/$id.log" | tr -d '\000-\037"\\' | cut -c 1-300)" >"$out/$id.json"
         echo "$id: failed" >&2
         failed=1
     fi

@@ -305,7 +305,8 @@ nnc_status advise(const options *o, const work *w, mode as, nnc_text *t, nnc_sin
     nnc_status st = open_quietly(&with, &other, &train, &a, &again, sink);
     if (!st) {
         progress((void *)o, "looking for what fits", NULL);
-        st = nnc_advise_memory(w->env, again.model, &c, &other, t) ? nnc_nomem(sink) : NNC_OK;
+        st = nnc_advise_memory(w->env, again.model, &c, &other, w->artifact, t) ? nnc_nomem(sink)
+                                                                                : NNC_OK;
     }
     nnc_model_close(again.model); /* also where the model was opened, and its step was not made */
     return st == NNC_E_NOMEM ? st : NNC_OK;

@@ -370,8 +370,10 @@ nnc_status nnc_comm_look(nnc_comm *c, const char *what)
     int peer = 0;
     pthread_mutex_lock(&r->lock);
     const char *wrong = r->broken || !r->by->lost ? NULL : r->by->lost(c->group, &peer);
-    if (wrong)
+    if (wrong) {
         (void)broken(r, "rank %d: %s: rank %d: %s", r->rank, what, peer, wrong);
+        (void)code_of(r, true, wrong);
+    }
     const nnc_status st = r->broken ? r->code : NNC_OK;
     pthread_mutex_unlock(&r->lock);
     return st;

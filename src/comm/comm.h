@@ -19,7 +19,8 @@ typedef struct nnc_ranks {
 } nnc_ranks;
 
 /* Finds this process's rank. The user's rank and world come first (-1: not given; world 1: only this process, whatever a launcher says).
- * Then come the variables of Open MPI, MVAPICH, MPICH (PMI), a Slurm step, PMIx and torchrun, in this order. */
+ * Then come the variables of Open MPI, MVAPICH, MPICH (PMI), a Slurm step, PMIx and torchrun, in this order. In a job of torchrun
+ * (TORCHELASTIC_RUN_ID) only its own count. */
 nnc_status nnc_ranks_find(int rank, int world, nnc_ranks *out, nnc_sink *sink) NNC_MUST;
 /* Rank that owns device d of n: floor(d * world / n), so ranks own consecutive devices, and at least one each if n >= world. */
 static inline int nnc_rank_of(int d, int n, int world)
@@ -45,7 +46,7 @@ typedef struct nnc_transport {
     const char *(*send)(void *group, const void *data, int64_t bytes, int to, int tag, nnc_request **out);
     const char *(*recv)(void *group, void *data, int64_t bytes, int from, int tag, nnc_request **out);
     const char *(*test)(void *group, nnc_request *r, bool *done); /* releases r when it is done or failed */
-    /* NULL: of no rank is known that it is lost. Otherwise the reason, and which. May be absent, where a launcher ends all of them. */
+    /* Why a rank is lost, and which; NULL: none is known to be. Optional: a launcher may end all ranks. */
     const char *(*lost)(void *group, int *rank);
     void (*abort)(void *group, int code); /* ends all ranks; does not return if they are processes */
     int most_tag;
@@ -85,7 +86,7 @@ typedef struct nnc_message {
 /* `what`: the operation, for messages ("/layers/3: copy to device 1"). */
 nnc_status nnc_comm_start(nnc_comm *c, nnc_message *m, const char *what) NNC_MUST;
 nnc_status nnc_comm_finish(nnc_comm *c, nnc_message *m, int n, const char *what) NNC_MUST;
-/* NNC_E_PEER: another rank is lost. For callers that wait for something of it which is no message. */
+/* NNC_E_PEER: another rank is lost. For callers that wait for its part in something other than a message. */
 nnc_status nnc_comm_look(nnc_comm *c, const char *what) NNC_MUST;
 /* The functions below are for callers that also wait for other things. nnc_comm_test polls begun messages once. *left: the first that is
  * not done; NULL: none. */

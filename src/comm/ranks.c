@@ -17,13 +17,12 @@ static const struct launcher {
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
     /* Slurm sets variables of a step in processes that srun starts, those of the job (SLURM_NTASKS) also in a batch script. With an
      * MPI plug-in it sets PMI_ or PMIX_ variables as well; PMIX_ ones lack the number of ranks. */
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
-        true},
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, true},
     {"PMIx", "PMIX_RANK", "PMIX_SIZE", NULL, NULL, true},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", false},
 };
 
-enum { MOST_RANKS = 1 << 20 };
+enum { MOST_RANKS = 1 << 20, TORCHRUN = NNC_COUNT(launchers) - 1 };
 
 /* The number in variable `name`; false: not set. */
 static bool get(const char *name, int *out, bool *bad)
@@ -45,6 +44,22 @@ static nnc_status fail_ranks(const nnc_ranks *r, nnc_sink *sink)
         r->world, r->by, MOST_RANKS);
 }
 
+/* Ranks of this host in a step of Slurm: its entry of a list as "4(x2),3", three hosts with 4, 4 and 3. 1: unknown. */
+static int slurm_local_size(void)
+{
+    const char *at = getenv("SLURM_STEP_TASKS_PER_NODE"), *node = getenv("SLURM_NODEID");
+    long host = node ? strtol(node, NULL, 10) : 0;
+    for (char *end; at && *at; at = *end == ',' ? end + 1 : NULL) {
+        const long ranks = strtol(at, &end, 10);
+        const long hosts = strncmp(end, "(x", 2) ? 1 : strtol(end + 2, &end, 10);
+        end += *end == ')';
+        if (host < hosts)
+            return ranks > 0 && ranks <= MOST_RANKS ? (int)ranks : 1;
+        host -= hosts;
+    }
+    return 1;
+}
+
 static nnc_status read_launcher(
     const struct launcher *l, nnc_ranks *out, bool *found, nnc_sink *sink)
 {
@@ -57,9 +72,11 @@ static nnc_status read_launcher(
     get(l->local_size, &r.local_size, &bad);
     if (bad || r.world < 1 || r.rank >= r.world)
         return fail_ranks(&r, sink);
-    /* srun --mpi=none: where rank 0 is said to be, the ranks need no MPI. */
-    if (!strcmp(l->rank, "SLURM_PROCID") && !getenv("PMIX_RANK") && getenv("MASTER_ADDR"))
-        r.mpi = false;
+    if (!strcmp(l->rank, "SLURM_PROCID")) {
+        r.local_size = slurm_local_size();
+        /* srun --mpi=none: where rank 0 is said to be, the ranks need no MPI */
+        r.mpi = getenv("PMIX_RANK") || !getenv("MASTER_ADDR");
+    }
     *out = r;
     return NNC_OK;
 }
@@ -90,7 +107,9 @@ nnc_status nnc_ranks_find(int rank, int world, nnc_ranks *out, nnc_sink *sink)
 {
     bool found = false;
     nnc_ranks r = {.world = 1, .local_size = 1, .by = "no launcher"};
-    for (size_t i = 0; i < NNC_COUNT(launchers) && !found; i++)
+    /* mpirun or srun may start torchrun on each host, whose ranks inherit that process's variables */
+    for (size_t i = getenv("TORCHELASTIC_RUN_ID") ? TORCHRUN : 0;
+         i < NNC_COUNT(launchers) && !found; i++)
         NNC_TRY(read_launcher(&launchers[i], &r, &found, sink));
     NNC_TRY(take_given(rank, world, &r, sink));
     *out = r;

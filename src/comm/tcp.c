@@ -652,6 +652,7 @@ static const char *tcp_lost(void *at, int *rank)
 {
     mesh *m = ((group *)at)->m;
     const char *wrong = progress(m);
+    *rank = m->rank; /* whose memory progress lacks */
     for (int r = 0; r < m->world && !wrong; r++) {
         const peer *p = &m->peer[r];
         *rank = r;

@@ -28,9 +28,18 @@ typedef struct advice {
 
 /* The memory that a plan needs, and whether it fits. */
 typedef struct need {
-    int64_t bytes, ns;
+    int64_t bytes, ns, nccl;
     bool fits;
 } need;
+
+/* Bytes of NCCL's buffers on the device that has the most. */
+static int64_t nccl_of(const nnc_env *e, const nnc_plan *p)
+{
+    int64_t most = 0;
+    for (int d = 0; d < p->n_device; d++)
+        most = nnc_max64(most, nnc_nccl_bytes(e, p, d));
+    return most;
+}
 
 /* Plans m, as usual or within a budget. */
 static nnc_status plan(const advice *v, const nnc_model *m, const nnc_compile_options *o, need *n)
@@ -38,6 +47,7 @@ static nnc_status plan(const advice *v, const nnc_model *m, const nnc_compile_op
     NNC_OWNED(nnc_artifact) *a = NULL;
     NNC_TRY(nnc_plan_model(v->e, m, o, false, &a, v->sink));
     nnc_plan_needs(v->e, a->plan, &n->bytes, &n->ns);
+    n->nccl = nccl_of(v->e, a->plan);
     n->fits = v->budget >= 0 ? n->bytes <= v->budget : nnc_fits_devices(v->e, a);
     return NNC_OK;
 }
@@ -199,21 +209,27 @@ static void offer_split(advice *v)
     }
 }
 
-static nnc_status offer_all(advice *v, const char *budget)
+static nnc_status offer_all(advice *v, const char *budget, const nnc_artifact *refused)
 {
     need usual = {0};
+    const int64_t limit = v->e->memory_limit;
     NNC_TRY(plan(v, v->m, v->o, &usual));
     if (budget && (v->budget = nnc_parse_budget(budget, usual.bytes)) < 0)
         return NNC_OK;
+    /* m is one replica: what connects the replicas stays beside it */
+    const int64_t beside = refused ? nccl_of(v->e, refused->plan) - usual.nccl : 0;
+    if (beside > 0)
+        v->e->memory_limit = nnc_max64(nnc_device_room(v->e, 0) - beside, 1);
     offer_budget(v, &usual);
     offer_batch(v);
     offer_split(v);
     offer_precision(v);
+    v->e->memory_limit = limit;
     return v->t->oom ? NNC_E_NOMEM : NNC_OK;
 }
 
 nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    const nnc_reopen *other, nnc_text *t)
+    const nnc_reopen *other, const nnc_artifact *refused, nnc_text *t)
 {
     nnc_compile_options usual = *o;
     advice v = {.e = e,
@@ -229,7 +245,7 @@ nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_o
     usual.memory_budget = NULL;
     usual.after_pass = NULL;
     usual.on_kernel = NULL;
-    const nnc_status st = offer_all(&v, o->memory_budget);
+    const nnc_status st = offer_all(&v, o->memory_budget, refused);
     nnc_sink_destroy(v.sink);
     return st == NNC_E_NOMEM ? st : NNC_OK;
 }

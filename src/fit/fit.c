@@ -109,7 +109,7 @@ static int64_t received(const nnc_plan *p, int d)
     return n;
 }
 
-static void put_filled(nnc_text *t, const nnc_plan *p, int d)
+static void put_filled(nnc_text *t, const nnc_plan *p, int d, int64_t nccl)
 {
     int64_t fill[FILL__COUNT];
     const bool step = nnc_is_step(p);
@@ -131,6 +131,10 @@ static void put_filled(nnc_text *t, const nnc_plan *p, int d)
         nnc_puts(t, ", of it received from other devices ");
         nnc_put_bytes(t, from);
     }
+    if (nccl) {
+        nnc_puts(t, ", NCCL's buffers ");
+        nnc_put_bytes(t, nccl);
+    }
     if (p->device[d].arena_bytes) {
         nnc_puts(t, "; at the peak ");
         put_kinds(t, p, d);
@@ -142,9 +146,9 @@ static int device_of(const nnc_env *e, const nnc_plan *p, const char *room)
 {
     int best = -1;
     for (int d = 0; d < p->n_device; d++) {
-        const char *name =
-            e->cluster ? p->device[d].name : nnc_target_on(e->target, e->n_target, d)->name;
-        if (!strcmp(name, room) && (best < 0 || nnc_device_needs(p, d) > nnc_device_needs(p, best)))
+        const bool in = !strcmp(p->device[d].name, room) ||
+                        !strcmp(nnc_target_on(e->target, e->n_target, d)->name, room);
+        if (in && (best < 0 || nnc_device_needs(p, d) > nnc_device_needs(p, best)))
             best = d;
     }
     return best < 0 ? 0 : best;
@@ -167,7 +171,7 @@ static nnc_status explain(search *s, const nnc_plan *p, const use *u, int fails_
         nnc_printf(&t, " (%lld bytes)", (long long)(u->need - u->have));
     }
     nnc_puts(&t, ": ");
-    put_filled(&t, p, d);
+    put_filled(&t, p, d, fails_at < 0 ? nnc_nccl_bytes(s->e, p, d) : 0);
     out->why = t.oom ? NULL : nnc_arena_strdup(&s->a, nnc_text_str(&t));
     return out->why ? NNC_OK : nnc_nomem(s->sink);
 }

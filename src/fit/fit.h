@@ -19,9 +19,10 @@ typedef struct nnc_reopen {
     const struct nnc_training *training; /* NULL: the model is no training step */
 } nnc_reopen;
 /* For a model that does not fit o->memory_budget or, without one, the devices. Appends flags with which it would fit, with the memory
- * that each needs by its plan; nothing if none was found. other NULL: do not try other batches. Fails with NNC_E_NOMEM only. */
+ * that each needs by its plan; nothing if none was found. other NULL: do not try other batches. refused: what
+ * does not fit, of which m may be one replica; or NULL. Fails with NNC_E_NOMEM only. */
 nnc_status nnc_advise_memory(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, const nnc_reopen *other,
-    nnc_text *t) NNC_MUST;
+    const nnc_artifact *refused, nnc_text *t) NNC_MUST;
 
 /* ---- the largest model that fits (docs/partition.md) -------------------------------------------------------------------- */
 

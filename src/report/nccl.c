@@ -1,5 +1,5 @@
-/* report/nccl.c -- device memory for a plan's communication beside its arena and weights, by estimate (cluster/buffers.c). It is the
- * buffers of NCCL's communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. */
+/* report/nccl.c -- estimate of NCCL's buffers (cluster/buffers.c), which a plan takes beside its arena and weights. They are those of
+ * communicators, one for each set of participants (runtime/nccl.c), and of copies between ranks. */
 #include "report/report.h"
 #include "session/session.h"
 
@@ -17,7 +17,7 @@ static void keep(group *known, int *n, group g)
     *n += k == *n;
 }
 
-/* The groups with device d whose collectives NCCL computes: equal parts on GPUs. Returns their number. */
+/* The groups with device d whose collectives NCCL computes: of equal parts. Returns their number. */
 static int find_groups(const nnc_plan *p, int d, group *known)
 {
     uint64_t devices = 0;
@@ -36,7 +36,7 @@ static int find_groups(const nnc_plan *p, int d, group *known)
             even = m->outer == 1 && m->n > 1;
         }
         devices |= UINT64_C(1) << c->device;
-        even = even && own == bytes && nnc_plan_on_gpu(&p->device[c->device]);
+        even = even && own == bytes;
         if (here < m->n)
             continue;
         here = 0;
@@ -87,8 +87,8 @@ static int64_t peer_bytes(const nnc_env *e, const nnc_plan *p, int d)
 
 int64_t nnc_nccl_bytes(const nnc_env *e, const nnc_plan *p, int d)
 {
-    const nnc_target *t = nnc_target_on(e->target, e->n_target, d);
-    if (!t->nccl || e->comm_by == NNC_COMM_staged || !nnc_plan_on_gpu(&p->device[d]))
-        return 0;
-    return group_bytes(e, p, d) + peer_bytes(e, p, d);
+    bool takes = nnc_target_on(e->target, e->n_target, d)->nccl && e->comm_by != NNC_COMM_staged;
+    for (int i = 0; i < p->n_device; i++) /* with CPUs all is staged */
+        takes = takes && nnc_plan_on_gpu(&p->device[i]);
+    return takes ? group_bytes(e, p, d) + peer_bytes(e, p, d) : 0;
 }

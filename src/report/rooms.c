@@ -1,6 +1,5 @@
 /* report/rooms.c -- what devices have for tensors, and whether a plan fits. A device of described hardware has its memory without context
- * and libraries. Otherwise devices of one target share its memory, as virtual CPU devices share the machine's, less what the process itself
- * takes. */
+ * and libraries, another GPU its target's. Virtual CPU devices share the machine's, less what the process itself takes. */
 #include "report/report.h"
 #include "session/session.h"
 #include "data/data.h"
@@ -34,11 +33,12 @@ int nnc_find_rooms(const nnc_env *e, const nnc_artifact *a, nnc_room *to)
     for (int d = 0; d < a->plan->n_device; d++) {
         const nnc_plan_device *v = &a->plan->device[d];
         const nnc_target *t = nnc_target_on(e->target, e->n_target, d);
-        int i = e->cluster ? n : 0;
+        const bool own = e->cluster || (a->plan->n_device > 1 && nnc_plan_on_gpu(v));
+        int i = own ? n : 0;
         while (i < n && strcmp(to[i].name, t->name) != 0)
             i++;
         if (i == n)
-            to[n++] = (nnc_room){.name = e->cluster ? v->name : t->name,
+            to[n++] = (nnc_room){.name = own ? v->name : t->name,
                 .need = nnc_chunks_bytes(a),
                 .have = nnc_device_room(e, d),
                 .host = t->host && !e->cluster};

@@ -3,8 +3,8 @@
  * A communicator connects the devices of one list of participants, in their order; plans have one or few. One of all devices is for copies
  * between ranks. Calls do not block: NCCL's answer "in progress" is asked for again until it is another one.
  *
- * A lost rank leaves NCCL's kernels waiting on the GPU. So the host checks whether they are done, and the communicators' errors, before it
- * waits for a stream. After the deadline it aborts them, which ends the kernels. */
+ * A lost rank leaves NCCL's kernels waiting on the GPU. So the host checks whether they are done, the communicators' errors and the other
+ * ranks, before it waits for a stream. When a rank is lost, or after the deadline, it aborts them, which ends the kernels. */
 #include "runtime/job.h"
 #include "runtime/nccl_state.h"
 #include <string.h>

@@ -20,7 +20,7 @@ nnc_status nnc_nccl_send(nnc_exec *e, int32_t cmd, bool *done); /* sends, once t
 bool nnc_nccl_is_next(nnc_exec *e, int32_t cmd);
 nnc_status nnc_nccl_receive(nnc_exec *e, int32_t cmd, nnc_stream *on, bool *done);
 nnc_event *nnc_nccl_event(const nnc_exec *e, int32_t cmd); /* event that fires after it */
-/* NNC_E_PEER: a communicator has failed, which GPUs do not report themselves. what: what the host waits for. */
+/* NNC_E_PEER: a communicator has failed, which GPUs do not report themselves, or a rank is lost. what: what the host waits for. */
 nnc_status nnc_nccl_look(nnc_exec *e, const char *what);
 /* Waits for the submitted calls. Aborts them at the deadline. */
 nnc_status nnc_nccl_wait(nnc_exec *e);

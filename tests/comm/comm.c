@@ -184,7 +184,8 @@ static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK",
     "MV2_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_SIZE", "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR"};
+    "LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "MASTER_ADDR",
+    "TORCHELASTIC_RUN_ID"};
 
 /* Sets the environment to these variables alone: name, value, ..., NULL. */
 static void launch(const char *const *set)
@@ -228,11 +229,26 @@ TEST(comm_ranks_by_launcher)
     found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "MASTER_ADDR", "node0"), 5, 8,
         "Slurm", false);
     found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "PMIX_RANK", "5", "MASTER_ADDR",
-              "node0", "SLURM_NTASKS_PER_NODE", "4", "SLURM_LOCALID", "1"),
+              "node0", "SLURM_LOCALID", "1"),
         5, 8, "Slurm", true);
     CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
     CHECK_INT(r.local_rank, 1);
-    CHECK_INT(r.local_size, 4);
+    CHECK_INT(r.local_size, 1);
+    /* the ranks of each host; what a host outside of the list has is unknown */
+    static const int sizes[] = {4, 4, 3, 1};
+    for (int node = 0; node < 4; node++) {
+        char number[12];
+        snprintf(number, sizeof number, "%d", node);
+        found(SET("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "11", "SLURM_NODEID", number,
+                  "SLURM_STEP_TASKS_PER_NODE", "4(x2),3"),
+            5, 11, "Slurm", true);
+        CHECK_OK(nnc_ranks_find(-1, -1, &r, test_sink));
+        CHECK_INT(r.local_size, sizes[node]);
+    }
+    /* torchrun on each of two hosts, started by srun */
+    found(SET("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "RANK", "9", "WORLD_SIZE", "16",
+              "MASTER_ADDR", "node0", "TORCHELASTIC_RUN_ID", "none"),
+        9, 16, "torchrun", false);
     /* a batch script is no rank, though its job has tasks */
     found(SET("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, "no launcher", false);
     found(SET("RANK", "1", "WORLD_SIZE", "2"), 1, 2, "torchrun", false);

@@ -249,6 +249,21 @@ static void broken_frame(rank *r)
     nnc_comm_close(r->c);
 }
 
+/* Rank 0 of two runs fn; this thread is rank 1. Returns its socket. */
+static int join_by_hand(rank *r, void (*fn)(rank *r))
+{
+    char key[64];
+    const int port = begin_job(), n = snprintf(key, sizeof key, "localhost\n%d\n\n", port - 1);
+    const hello own = {UINT64_C(0x31706374636e6e01), nnc_hash(key, (size_t)n).lo, 1, 2, port, 0};
+    hello its = {0};
+    begin_rank(r, 0, 2, fn);
+    const int fd = call_port(port);
+    CHECK(send(fd, &own, sizeof own, MSG_NOSIGNAL) == sizeof own);
+    CHECK(recv(fd, &its, sizeof its, MSG_WAITALL) == sizeof its);
+    CHECK(its.job == own.job);
+    return fd;
+}
+
 /* A rank whose messages are none: of less than no bytes, of more than there are, of another kind. */
 TEST(tcp_broken_frames)
 {
@@ -257,19 +272,45 @@ TEST(tcp_broken_frames)
     static char data[1 << 16];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         rank r;
-        char key[64];
-        const int port = begin_job(), n = snprintf(key, sizeof key, "localhost\n%d\n\n", port - 1);
-        const hello own = {
-            UINT64_C(0x31706374636e6e01), nnc_hash(key, (size_t)n).lo, 1, 2, port, 0};
-        begin_rank(&r, 0, 2, broken_frame);
-        const int fd = call_port(port);
-        hello its = {0};
-        CHECK(send(fd, &own, sizeof own, MSG_NOSIGNAL) == sizeof own);
-        CHECK(recv(fd, &its, sizeof its, MSG_WAITALL) == sizeof its);
-        CHECK(its.job == own.job);
+        const int fd = join_by_hand(&r, broken_frame);
         CHECK(send(fd, &wrong[i], sizeof wrong[i], MSG_NOSIGNAL) == sizeof wrong[i]);
         (void)send(fd, data, sizeof data, MSG_NOSIGNAL | MSG_DONTWAIT);
         end_job(&r, 1);
         close(fd);
     }
+}
+
+/* Looks for lost ranks until one is, at most 0.3 s: of the rank that ends well none is. */
+static void looks(rank *r)
+{
+    const int64_t from = nnc_now_ns();
+    while (!r->status && nnc_now_ns() - from < 300000000) {
+        r->status = nnc_comm_look(r->c, "a step");
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+TEST(tcp_looks_for_ranks)
+{
+    static const struct {
+        int kind; /* of the last frame; -1: none */
+        const char *said;
+    } ends[] = {{-1, "rank 0: a step: rank 1: it has ended its connection"},
+        {2, "rank 0: a step: rank 1: it has given up"}, {1, NULL}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        rank r;
+        const frame last = {.kind = ends[i].kind};
+        const int fd = join_by_hand(&r, looks);
+        if (ends[i].kind >= 0)
+            CHECK(send(fd, &last, sizeof last, MSG_NOSIGNAL) == sizeof last);
+        close(fd);
+        pthread_join(r.thread, NULL);
+        CHECK_INT(r.status, ends[i].said ? NNC_E_PEER : NNC_OK);
+        CHECK(nnc_comm_failure(r.c, test_sink) == (ends[i].said != NULL));
+        if (ends[i].said)
+            CHECK_DIAG(ends[i].said);
+        nnc_comm_close(r.c);
+    }
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
 }

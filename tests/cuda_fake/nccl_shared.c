@@ -192,6 +192,8 @@ static void *copy_of(const turn *t)
 
 static void poll_for(cuda_stream to, bool (*ready)(void *), const turn *t)
 {
+    if (t->hangs)
+        fprintf(stderr, "the fake of CUDA: %s hangs\n", t->what);
     command *c = fake_push(to, C_poll, t->what);
     c->ready = ready;
     c->ctx = copy_of(t);
