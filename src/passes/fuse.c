@@ -66,6 +66,20 @@ static int count_operands(groups *s, const uint32_t *nodes, uint32_t n)
     return count;
 }
 
+/* Most operands and results of a kernel of these nodes. A GPU's kernel with reductions keeps a row of each operand in registers until its
+ * sums are known; with more, fewer threads run at once, or registers spill. */
+static int most_buffers(const pass *p, const uint32_t *nodes, uint32_t n, const char **why)
+{
+    enum { OF_ROWS = 64 };
+    const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
+    bool reduces = false;
+    for (uint32_t k = 0; k < n && t->kind == NNC_T_cuda && !reduces; k++)
+        reduces = nnc_op_class((nnc_op)p->g->node[nodes[k]].op) == CL_reduce;
+    *why = reduces ? "its operands and results are more than a GPU's registers hold rows of"
+                   : "its operands and results are more than a kernel's parameters have room for";
+    return reduces ? OF_ROWS : nnc_kernel_most_buffers(t);
+}
+
 /* True when these nodes (ascending) can be one kernel. */
 bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
 {
@@ -73,10 +87,9 @@ bool groups_one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     const int n_out = find_results(s, nodes, n), operands = count_operands(s, nodes, n);
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
     const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
-    if (operands + n_out > nnc_kernel_most_buffers(t)) {
-        *why = "its operands and results are more than a kernel's parameters have room for";
+    if (operands + n_out > most_buffers(p, nodes, n, why))
         return false;
-    }
+    *why = NULL;
     bool ok = nnc_kernel_possible(
         p->g, nodes, (int)n, s->result, n_out, nnc_target_spare_ops(t), local, p->a, why);
     if (!ok && !*why)

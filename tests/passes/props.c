@@ -418,20 +418,36 @@ static nnc_graph *many_selects(int n)
     return g;
 }
 
+/* y += x_i, and y - mean(y) stored, n times. */
+static nnc_graph *many_means(int n)
+{
+    nnc_graph *g = nnc_graph_create("means", test_sink);
+    const nnc_type x = nnc_type_make(DT_f32, 2, (int64_t[]){8, 64});
+    nnc_ref y = nnc_input(g, "x", &x);
+    for (int i = 0; i < n; i++) {
+        y = nnc_build2(g, OP_add, y, nnc_input(g, "x", &x));
+        nnc_ref mean = nnc_reduce(g, OP_reduce_mean, y, 1, (int64_t[]){1}, true);
+        nnc_output(g, nnc_build2(g, OP_sub, y, mean), NULL);
+    }
+    return g;
+}
+
 /* Price decides how many operands and results a kernel has, and on a GPU the room for its parameters. */
 TEST(many_operands)
 {
     static const struct {
-        int sums, n; /* 0: selects */
+        int sums, n; /* 0: selects, -1: means */
         int least[2], most[2]; /* operands and results of the widest kernel, on a CPU and a GPU */
     } at[] = {{100, 1, {102, 102}, {102, 102}}, {1, 100, {2, 101}, {102, 101}},
         {1, 440, {2, 441}, {442, 441}}, {1, 500, {2, 2}, {502, 448}},
-        {0, 190, {570, 300}, {572, 448}}};
+        {0, 190, {570, 300}, {572, 448}}, {-1, 60, {2, 33}, {122, 64}}};
     nnc_target t[2] = {help_kernels()};
     CHECK_OK(nnc_target_cuda(&t[1], "cuda:sm_90", test_sink));
     for (size_t i = 0; i < 2 * NNC_COUNT(at); i++) {
         const size_t k = i / 2, gpu = i % 2;
-        nnc_graph *g = at[k].sums ? many_inputs(at[k].sums, at[k].n, 64) : many_selects(at[k].n),
+        nnc_graph *g = at[k].sums > 0 ? many_inputs(at[k].sums, at[k].n, 64)
+                       : at[k].sums   ? many_means(at[k].n)
+                                      : many_selects(at[k].n),
                   *h = nnc_graph_clone(g, test_sink);
         CHECK_OK(run_passes(&h, 2, NULL, 0, &t[gpu], NULL));
         compare(g, h, test_seed, 1e-6);
