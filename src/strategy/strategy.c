@@ -5,6 +5,7 @@
 #include "session/session.h"
 #include "strategy/strategy.h"
 #include "frontend/frontend.h"
+#include <assert.h>
 #include <stdlib.h>
 
 bool nnc_is_placed(const nnc_graph *g)
@@ -101,6 +102,7 @@ static nnc_status make_graph(const nnc_graph *g, const nnc_sharing *o, bool forw
 {
     NNC_LOCAL(nnc_arena) a = {0};
     const int placed = o->strategy == NNC_STRATEGY_data ? 1 : nnc_graph_devices(g);
+    assert(placed > 0); /* a divisor; clang-tidy does not see nnc_graph_devices */
     const int replicas = o->replicas;
     const int chunks = o->strategy == NNC_STRATEGY_interleaved ? o->chunks : 1;
     nnc_distribution d = {.replicas = replicas,
