@@ -67,7 +67,7 @@ static int count_operands(groups *s, const uint32_t *nodes, uint32_t n)
 }
 
 /* Most operands and results of a kernel of these nodes. A GPU's kernel with reductions keeps a row of each operand in registers until its
- * sums are known. With more rows, fewer threads run at once, or registers spill. */
+ * sums are known. More rows than this leave room for fewer threads at once, or spill. */
 static int most_buffers(const pass *p, const uint32_t *nodes, uint32_t n, const char **why)
 {
     enum { OF_ROWS = 64 };
